@@ -1,0 +1,44 @@
+# The whole project needs only make and a python3 of 3.11 or newer on PATH.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test lint format lock
+.DELETE_ON_ERROR:
+
+setup: $(READY)
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "effect-outbox needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "$(PYTHON) has no venv or ensurepip; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@: > $@
+
+# DEMO_INPUT=file takes other deliveries, DEMO=stay leaves the stack running.
+demo: export DEMO_INPUT := $(DEMO_INPUT)
+demo: export DEMO := $(DEMO)
+demo: $(READY)
+	@$(BIN)/python -m examples.demo
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Needs uv; a plain `make` never does.
+lock:
+	uv pip compile --universal --generate-hashes --extra embedded --extra dev --quiet \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+		pyproject.toml --output-file requirements.lock

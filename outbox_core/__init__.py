@@ -1,0 +1,1 @@
+"""A durable effect outbox for Celery on MongoDB."""

@@ -1,0 +1,1 @@
+"""What the ports are in the real world: the in-memory twin and MongoDB."""

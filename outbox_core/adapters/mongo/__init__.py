@@ -1,0 +1,1 @@
+"""The ports on MongoDB: every query and every use of the driver lives here."""
