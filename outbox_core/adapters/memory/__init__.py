@@ -1,0 +1,1 @@
+"""The twin: every port in one process, without services."""

@@ -1,0 +1,1 @@
+"""Pure rules: standard library only; no I/O, no clock, no logging."""

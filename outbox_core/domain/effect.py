@@ -1,0 +1,233 @@
+"""An effect: one durable row, and what can become of it.
+
+`Effect` is a claimed row as a worker sees it, `Claim` the proof that it holds some, and an `Outcome` what its turn
+came to. `settlement` decides, from outcome to edge; the store writes it in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, assert_never
+
+from outbox_core.domain import effect_lifecycle as lifecycle
+from outbox_core.domain.errors import InvariantError
+from outbox_core.domain.identity import dead_event_key, launch_key
+from outbox_core.domain.limits import MAX_ERROR_CHARS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from outbox_core.domain.effect_lifecycle import Edge
+    from outbox_core.domain.event import Attributes
+    from outbox_core.domain.limits import Limits
+
+LAUNCH = "launch"
+DEAD_EVENT = "dead_event"
+DELIVERED = "delivered"
+
+
+class DropReason(StrEnum):
+    """Why a row is done without its bot having run (E35)."""
+
+    SUBSCRIPTION_NOT_FOUND = "subscription_not_found"
+    SUBSCRIPTION_DISABLED = "subscription_disabled"
+    SUBSCRIPTION_EDITED = "subscription_no_longer_matches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEffect:
+    """A row to be materialized. A launch has a sub_id and a bot; a dead event has an error and is born failed."""
+
+    tenant_id: str
+    seq: int
+    event_id: str
+    kind: str
+    attributes: Attributes | None
+    sub_id: str = ""
+    bot_id: str = ""
+    document_id: str = ""
+    error: str = ""
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def effect_id(self) -> str:
+        """The row key; two drains of one event collapse on it."""
+        if self.kind == DEAD_EVENT:
+            return dead_event_key(self.tenant_id, self.document_id)
+        return launch_key(self.tenant_id, self.event_id, self.sub_id)
+
+    @property
+    def birth(self) -> Edge:
+        """The edge that creates the row."""
+        return lifecycle.BORN_DEAD if self.kind == DEAD_EVENT else lifecycle.MATERIALIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A claimed row. `owner` is the tenant that its key names; `attempts` counts spent tries, `claims` every claim.
+
+    `attempts` already holds what a reclaim added; `waiting_since` is when its bot first asked to be retried later.
+    """
+
+    effect_id: str
+    owner: str
+    tenant_id: str
+    seq: int
+    event_id: str
+    kind: str
+    attributes: Attributes
+    sub_id: str
+    bot_id: str
+    attempts: int
+    claims: int
+    due_at: datetime
+    created_at: datetime
+    waiting_since: datetime | None
+    trace: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Rows taken under one fresh `claim_id`; every later write filters on it.
+
+    `claimed_at` is the server's time at the claim. `lease_ends` is the worker's own idea of the lease's end, on its
+    monotonic clock, from the moment the claim was sent. `more` says that other rows were due as well.
+    """
+
+    claim_id: str
+    worker: str
+    effects: tuple[Effect, ...]
+    claimed_at: datetime
+    lease_ends: float
+    more: bool
+    parked: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.claim_id:
+            msg = "a claim needs a claim_id"
+            raise InvariantError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What a launch came to, one per effect: `error` is None where the bot finished, `result` is JSON."""
+
+    bot_id: str
+    args: Mapping[str, Any]
+    started_at: datetime
+    finished_at: datetime
+    result: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The bot finished; `run` is None where an earlier claim's record already says so."""
+
+    run: RunRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The current rule does not owe this any more."""
+
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The try failed. `definitive` parks at once, else the row is retried within its budget."""
+
+    error: str
+    definitive: bool = False
+    run: RunRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The bot asked to be retried after `delay`, or its transaction met another one; no attempt is spent."""
+
+    delay: timedelta
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The row names another tenant."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """The budget went to claims that never came back; parked without being run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """This worker knows the row's kind, mode or bot not."""
+
+    error: str
+
+
+Outcome = Delivered | Dropped | Failed | Postponed | Refused | Hung | PassedOver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What is written for one outcome: the edge, and the values that it takes."""
+
+    edge: Edge
+    outcome: str = ""
+    error: str = ""
+    delay: timedelta = timedelta(0)
+    run: RunRecord | None = None
+
+
+def settlement(effect: Effect, outcome: Outcome, now: datetime, limits: Limits, jitter: float) -> Settlement:
+    """Decide which edge an outcome takes.
+
+    `now` is the server's time as the worker knows it, `jitter` a number from 0.8 to 1.2 for the backoff.
+    """
+    match outcome:
+        case Delivered(run):
+            return Settlement(edge=lifecycle.DONE, outcome=DELIVERED, run=run)
+        case Dropped(reason):
+            return Settlement(edge=lifecycle.DROP, outcome=reason.value)
+        case Refused(error):
+            return Settlement(edge=lifecycle.REFUSE, error=bounded(error))
+        case Hung():
+            error = f"claimed {effect.claims} times without coming back; the budget of attempts is spent"
+            return Settlement(edge=lifecycle.PARK_HUNG, error=error)
+        case PassedOver(error):
+            return Settlement(edge=lifecycle.PASS_OVER, error=bounded(error), delay=_pass_over_delay(effect, now))
+        case Postponed(delay, error):
+            return _postpone(effect, delay, error, now, limits)
+        case Failed(error, definitive, run):
+            if definitive or effect.attempts + 1 >= limits.max_effect_attempts:
+                return Settlement(edge=lifecycle.FAIL, error=bounded(error), run=run)
+            delay = min(limits.backoff_base * 2**effect.attempts, limits.backoff_cap) * jitter
+            return Settlement(edge=lifecycle.RETRY, error=bounded(error), delay=delay, run=run)
+        case _:
+            assert_never(outcome)
+
+
+def _postpone(effect: Effect, delay: timedelta, error: str, now: datetime, limits: Limits) -> Settlement:
+    last_moment = (effect.waiting_since or now) + limits.retry_later_max
+    if now >= last_moment:
+        text = f"asked to be retried later for more than {limits.retry_later_max}: {error}"
+        return Settlement(edge=lifecycle.FAIL, error=bounded(text))
+    return Settlement(edge=lifecycle.RETRY_LATER, error=bounded(error), delay=min(delay, last_moment - now))
+
+
+def _pass_over_delay(effect: Effect, now: datetime) -> timedelta:
+    """As long as the row has waited, within 15 s and 10 min."""
+    return max(timedelta(seconds=15), min(now - effect.created_at, timedelta(minutes=10)))
+
+
+def bounded(text: str) -> str:
+    """Cut an error text to its bound (E33)."""
+    return text if len(text) <= MAX_ERROR_CHARS else text[: MAX_ERROR_CHARS - 1] + "…"

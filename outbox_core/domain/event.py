@@ -1,0 +1,128 @@
+"""An event: an immutable fact in a tenant's log, and what a rule may ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.identity import require_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+BOARD = "board"
+FORGE = "forge"
+APP = "app"
+
+MACHINE_REASONS = frozenset({"watchdog", "state_rename", "state_delete", "field_rename"})
+"""Reasons that say a machine's hand caused the change; such an event launches nothing (E18)."""
+
+DELETION_ACTIONS = frozenset({"deleted", "transferred"})
+"""Actions of a board event that tell of the card's own end; they outlive the card (E11)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The attributes that rules match, as they were when the event happened (E17)."""
+
+    state: str = ""
+    from_state: str = ""
+    labels: tuple[str, ...] = ()
+    repo: str = ""
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """All that a rule may ask of an event; an effect row carries a copy for the check at execution."""
+
+    source: str
+    type: str
+    action: str = ""
+    subject: str = ""
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    reason: str = ""
+    run_id: str = ""
+
+    @property
+    def observational(self) -> bool:
+        """The event reports on a launched run: it launches nothing (E19)."""
+        return bool(self.run_id)
+
+    @property
+    def machine_caused(self) -> bool:
+        """A machine's hand caused the change: it launches nothing (E18)."""
+        return self.reason in MACHINE_REASONS
+
+    @property
+    def concerns_card(self) -> bool:
+        """The subject is a card of the tenant's board; elsewhere it is free text."""
+        return self.source == BOARD and bool(self.subject)
+
+    @property
+    def tells_of_deletion(self) -> bool:
+        """The event reports the end of its own card, which is therefore gone when it is read."""
+        return self.source == BOARD and self.action in DELETION_ACTIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event on its way into a log; `event_id` is minted once, before the first try to store it (E46).
+
+    `data` is a JSON object for the bot, `trace` a carrier of trace context, `occurred_at` aware UTC or None.
+    """
+
+    event_id: str
+    attributes: Attributes
+    data: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
+    occurred_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        require_id(self.event_id, "event id")
+        if not self.attributes.source or not self.attributes.type:
+            msg = "an event needs a source and a type"
+            raise InvalidInputError(msg)
+        if self.occurred_at is not None and self.occurred_at.tzinfo is None:
+            msg = "occurred_at must carry a time zone"
+            raise InvalidInputError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event as its log holds it; `recorded_at` is the server's time at its numbering."""
+
+    tenant_id: str
+    seq: int
+    event_id: str
+    attributes: Attributes
+    data: Mapping[str, Any]
+    trace: Mapping[str, str]
+    occurred_at: datetime | None
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A number that will never hold an event: it was filled after the grace, or by an abort."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A stored document under a number that cannot be read as an event (E08)."""
+
+    seq: int
+    document_id: str
+    error: str
+
+
+LogEntry = Event | Tombstone | Undecodable
+
+
+def tombstone_id(seq: int) -> str:
+    """Return the event id of a tombstone: one of its own, so that two never collide."""
+    return f"#void.{seq}"

@@ -1,0 +1,122 @@
+"""A subscription: which events it matches, and which bot it launches how.
+
+One `mismatch` serves the drain and the check at execution. It is pure and total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.identity import require_id
+from outbox_core.domain.sequence import Horizon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from outbox_core.domain.event import Attributes
+
+DIRECT = "direct"
+
+
+class Term(StrEnum):
+    """A dimension of a rule; `mismatch` names the first that failed."""
+
+    REPO = "repo"
+    SOURCE = "sources"
+    TYPE = "types"
+    ACTION = "actions"
+    REPOS = "repos"
+    AUTHOR = "authors"
+    STATE = "subject_states"
+    LABELS = "labels"
+    OBSERVATIONAL = "observational"
+    MACHINE = "machine_caused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """OR within a dimension, AND across, empty means any; `labels` must all be present (E20).
+
+    Actions, repos, authors and labels are compared with their case folded; sources, types and states as they are.
+    """
+
+    sources: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    repos: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    subject_states: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A rule of one tenant. `repo` "" means every repo and none; `horizon` keeps history from firing (E07).
+
+    `vars` are fixed arguments of the bot, `args_var` names the argument that receives the event. `origin` and
+    `created_by` say who made the rule.
+    """
+
+    tenant_id: str
+    sub_id: str
+    bot_id: str
+    match: Match = field(default_factory=Match)
+    repo: str = ""
+    mode: str = DIRECT
+    vars: Mapping[str, Any] = field(default_factory=dict)
+    args_var: str = ""
+    enabled: bool = True
+    origin: str = ""
+    created_by: str = ""
+    horizon: Horizon = field(default_factory=lambda: Horizon(0))
+    created_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        require_id(self.tenant_id, "tenant")
+        require_id(self.sub_id, "subscription id")
+        require_id(self.bot_id, "bot id")
+        for name in (*self.vars, *([self.args_var] if self.args_var else ())):
+            if not name.isidentifier():
+                msg = f"vars: {name!r} cannot be the name of an argument"
+                raise InvalidInputError(msg)
+        if self.args_var and self.args_var in self.vars:
+            msg = f"args_var {self.args_var!r} is also one of vars"
+            raise InvalidInputError(msg)
+
+
+def mismatch(subscription: Subscription, attributes: Attributes) -> Term | None:
+    """Return the first term on which the rule does not match the event, None where it matches.
+
+    A tenant-wide rule (repo "") matches an event with and without a repo. An observational or a machine-caused event
+    launches nothing, whatever the rule says. The horizon is not asked here: it is the drain's question alone.
+    """
+    match, seen = subscription.match, attributes.snapshot
+    checks = (
+        (Term.OBSERVATIONAL, not attributes.observational),
+        (Term.MACHINE, not attributes.machine_caused),
+        (Term.REPO, not subscription.repo or subscription.repo.casefold() == seen.repo.casefold()),
+        (Term.SOURCE, _any_of(match.sources, attributes.source)),
+        (Term.TYPE, _any_of(match.types, attributes.type)),
+        (Term.ACTION, _any_of_folded(match.actions, attributes.action)),
+        (Term.REPOS, _any_of_folded(match.repos, seen.repo)),
+        (Term.AUTHOR, _any_of_folded(match.authors, seen.author)),
+        (Term.STATE, _any_of(match.subject_states, seen.state)),
+        (Term.LABELS, _folded(match.labels) <= _folded(seen.labels)),
+    )
+    return next((term for term, holds in checks if not holds), None)
+
+
+def _any_of(wanted: tuple[str, ...], value: str) -> bool:
+    return not wanted or value in wanted
+
+
+def _any_of_folded(wanted: tuple[str, ...], value: str) -> bool:
+    return not wanted or value.casefold() in _folded(wanted)
+
+
+def _folded(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(value.casefold() for value in values)

@@ -1,0 +1,30 @@
+"""The cards of one tenant's boards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from outbox_core.domain.board import Card
+    from outbox_core.ports.transactions import Transaction
+
+
+class Cards(Protocol):
+    """Every call may raise TransientError."""
+
+    def standing(self, card_ids: Iterable[str]) -> frozenset[str]:
+        """Return those that exist and are not deleted, in one read of what a majority holds."""
+        ...
+
+    def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
+        """Return the card, a deleted one too; raise CardNotFoundError where there is none."""
+        ...
+
+    def put(self, card: Card, transaction: Transaction) -> Card:
+        """Store the card over the version that it carries, and return it with the next one.
+
+        Raises ContentionError where another write came first.
+        """
+        ...

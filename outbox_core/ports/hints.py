@@ -1,0 +1,27 @@
+"""Hints: "look now", sent after a commit. Losing, doubling or forging one delays work at most."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Hints(Protocol):
+    """No call blocks, and none raises: what cannot be sent is dropped, and a tick covers it."""
+
+    def drain(self, tenant_id: str, token: str | None = None) -> None:
+        """Say that a tenant has something to drain; `token` is the slot that the offer took, if it took one."""
+        ...
+
+    def slice(self, tenant_id: str, token: str) -> None:
+        """Say that a tenant has due rows; `token` is the slot that the offer took."""
+        ...
+
+
+class NoHints:
+    """Sends nothing: the ticks find everything."""
+
+    def drain(self, tenant_id: str, token: str | None = None) -> None:
+        """Do nothing."""
+
+    def slice(self, tenant_id: str, token: str) -> None:
+        """Do nothing."""

@@ -1,0 +1,63 @@
+"""What a use case asks of the process it runs in: time, chance, hints, bots and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from outbox_core.domain.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outbox_core.domain.bot import Bot
+    from outbox_core.ports.hints import Hints
+
+
+class Clock(Protocol):
+    """The process's own clock. It never decides what is due: that is the server's; it only bounds local work."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never step back and that count a suspended machine's sleep."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Entropy(Protocol):
+    """Chance."""
+
+    def token(self) -> str:
+        """Return a fresh id that nobody else will ever draw."""
+        ...
+
+    def jitter(self) -> float:
+        """Return a number from 0.8 to 1.2."""
+        ...
+
+
+class Bots(Protocol):
+    """The bots this process knows."""
+
+    def get(self, bot_id: str) -> Bot | None:
+        """Return the bot, None where this process does not know it."""
+        ...
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The surroundings of a use case. `worker` names this process in rows; `stopping` says that it shuts down."""
+
+    clock: Clock
+    entropy: Entropy
+    hints: Hints
+    bots: Bots
+    limits: Limits = field(default_factory=Limits)
+    worker: str = "local"
+    stopping: Callable[[], bool] = _never

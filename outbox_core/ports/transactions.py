@@ -1,0 +1,42 @@
+"""Transactions of one tenant's store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+
+class Transaction(Protocol):
+    """An open transaction; port methods that take one write inside it, and become visible exactly if it commits."""
+
+    @property
+    def session(self) -> Any:  # noqa: ANN401 - the one named leak
+        """The store's own session, None on the twin."""
+        ...
+
+    @property
+    def database(self) -> Any:  # noqa: ANN401 - the one named leak
+        """The store's own database handle, None on the twin."""
+        ...
+
+    def commit(self) -> None:
+        """Commit, durably on a majority; only the commit itself is sent again while its answer is unclear.
+
+        Raises ContentionError (undone), UnclearCommitError (may have happened), TransientError (undone).
+        A second call does nothing.
+        """
+        ...
+
+
+class Transactions(Protocol):
+    """Opens transactions that read one majority snapshot."""
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction; leaving the block without `commit` undoes it.
+
+        An exception of the body that the store labels as contention leaves as ContentionError, another one of the
+        store that is not definitive as TransientError; the body's own exceptions pass unchanged.
+        """
+        ...
