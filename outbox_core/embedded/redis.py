@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from outbox_core.embedded.supervisor import Process, Supervisor
 
-_PING_TIMEOUT_S = 1.0
+_PING_TIMEOUT_S = 0.3
 _REPLY_BYTES = 16_384
 
 
@@ -22,9 +22,7 @@ class EmbeddedRedis(EmbeddedServer):
 
     name = "redis"
 
-    def __init__(
-        self, folder: Path, *, persistence: bool = False, supervisor: Supervisor | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, persistence: bool = False, supervisor: Supervisor | None = None) -> None:
         """Describe the server; `start` starts it.
 
         Args:

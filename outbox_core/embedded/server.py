@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import socket
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from outbox_core.domain.errors import OutboxError
@@ -16,6 +16,7 @@ from outbox_core.embedded.errors import EmbeddedServerError
 from outbox_core.embedded.supervisor import Process, Supervisor, wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 HOST = "127.0.0.1"
@@ -26,6 +27,11 @@ _FOLDER_FREE_WITHIN = timedelta(seconds=10)
 """A server whose parent was killed with -9 takes this long at most to be ended."""
 
 _PORT_TRIES = 5
+
+# Below the range from which systems give ports to outgoing connections: one of those would take a
+# port that we want to keep.
+_LOWEST_PORT = 20_000
+_PORTS = 12_000
 
 
 class EmbeddedServer(ABC):
@@ -151,9 +157,7 @@ class EmbeddedServer(ABC):
                 return False
             meaning = None if code is None else self._explain_exit(code)
             if meaning is not None:
-                raise EmbeddedServerError(
-                    f"{self.name} ended with {code}: {meaning}; see {self.log}"
-                ) from error
+                raise EmbeddedServerError(f"{self.name} ended with {code}: {meaning}; see {self.log}") from error
             raise EmbeddedServerError(str(error)) from error
         return True
 
@@ -176,9 +180,9 @@ class EmbeddedServer(ABC):
             port = int(kept.read_text("ascii"))
             if 0 < port < 2**16 and _is_free(port):
                 return port
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
+        port = _LOWEST_PORT + secrets.randbelow(_PORTS)
+        while not _is_free(port):
+            port = _LOWEST_PORT + secrets.randbelow(_PORTS)
         kept.write_text(f"{port}\n", "ascii")
         return port
 

@@ -38,9 +38,7 @@ class Process:
     Made by `Supervisor.spawn`. Safe to use from several threads.
     """
 
-    def __init__(
-        self, name: str, popen: subprocess.Popen[bytes], log: Path, stop_grace: timedelta
-    ) -> None:
+    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path, stop_grace: timedelta) -> None:
         self.name = name
         self.log = log
         """Where its stdout and stderr go."""
@@ -80,8 +78,7 @@ class Process:
         code = self.poll()
         if code is not None:
             raise EmbeddedServerError(
-                f"{self.name} ended with {code} before it was ready; "
-                f"its log {self.log} ends: {self.log_tail()}"
+                f"{self.name} ended with {code} before it was ready; its log {self.log} ends: {self.log_tail()}"
             )
 
     def log_tail(self) -> str:

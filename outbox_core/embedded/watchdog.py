@@ -126,7 +126,7 @@ def run(stream_fd: int, grace_ms: int, argv: list[str]) -> None:
     """
     # A line below PIPE_BUF bytes is written whole or not at all, whoever else writes.
     os.write(stream_fd, f"add {os.getpid()} {grace_ms}\n".encode("ascii"))
-    os.set_inheritable(stream_fd, False)  # noqa: FBT003
+    os.set_inheritable(stream_fd, False)
     # Python ignores these for itself; an ignored signal would stay so in the program.
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):

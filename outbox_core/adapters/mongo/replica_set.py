@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 _POLL_S = 0.01
-_CALL_TIMEOUT_MS = 5_000
+_CALL_TIMEOUT_MS = 2_000
 
 
 def await_primary(
@@ -65,9 +65,7 @@ def await_primary(
     raise TransientError(f"the replica set {replica_set} has no primary at {host}:{port}: {last}")
 
 
-def _advance(
-    client: MongoClient[dict[str, Any]], address: str, replica_set: str, pid: int
-) -> bool:
+def _advance(client: MongoClient[dict[str, Any]], address: str, replica_set: str, pid: int) -> bool:
     """Do the next step towards a primary; returns whether there is one."""
     if client.admin.command("serverStatus")["pid"] != pid:
         return False  # It took the port first; ours is about to end.
