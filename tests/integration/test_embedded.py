@@ -30,6 +30,7 @@ from outbox_core.embedded import (
     programs,
     server,
 )
+from outbox_core.embedded.watchdog import _Child
 from outbox_core.embedded.watchdog import main as watchdog_main
 from tests.waiting import wait_until
 
@@ -378,6 +379,29 @@ def test_a_watchdog_that_was_killed_is_noticed_by_the_next_spawn(tmp_path: Path)
         watchdog.wait()
         with pytest.raises(EmbeddedServerError, match="watchdog was killed"):
             supervisor.spawn("w", SLEEPER, log=tmp_path / "l")
+
+
+def test_without_pidfd_the_watchdog_goes_by_process_id() -> None:
+    """As on macOS, and on Linux before 5.3."""
+    popen = subprocess.Popen(SLEEPER, start_new_session=True)
+    child = _Child(popen.pid, grace_s=1, pidfd=None)
+    assert not child.ended_within(0.05)
+    child.terminate()
+    assert popen.wait(10) == -signal.SIGTERM
+    assert child.ended_within(0)
+    child.terminate()
+    child.kill_group()
+
+
+def test_the_watchdog_outlives_a_line_that_it_does_not_know(tmp_path: Path) -> None:
+    popen = subprocess.Popen(SLEEPER, start_new_session=True)
+    stream = tmp_path / "stream"
+    stream.write_text(f"nonsense\n\nadd {popen.pid} 1000\ngone 1\n")
+    with stream.open("rb") as lines:
+        subprocess.run(
+            [sys.executable, "-m", "outbox_core.embedded.watchdog", "watch"], stdin=lines, check=True, cwd=ROOT
+        )
+    assert popen.wait(10) == -signal.SIGTERM
 
 
 def test_the_watchdog_explains_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
