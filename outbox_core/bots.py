@@ -1,0 +1,122 @@
+"""The bots of this process: `@bot("id")` registers one, `load_bots` imports the modules that hold them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outbox_core.domain.bot import Bot
+from outbox_core.domain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from outbox_core.domain.limits import Limits
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+
+class BotRegistry:
+    """Bots by their id; one process has one, `registry`."""
+
+    def __init__(self) -> None:
+        self._bots: dict[str, Bot] = {}
+
+    def __iter__(self) -> Iterator[Bot]:
+        return iter(self._bots.values())
+
+    def add(self, added: Bot) -> None:
+        """Register a bot; the same function again (its module was imported anew) takes the old one's place.
+
+        Raises ConfigurationError where another function has the id.
+        """
+        known = self._bots.get(added.bot_id)
+        if known is not None and _place(known) != _place(added):
+            raise ConfigurationError(f"two bots are called {added.bot_id!r}: {_place(known)} and {_place(added)}")
+        self._bots[added.bot_id] = added
+
+    def get(self, bot_id: str) -> Bot | None:
+        """Return the bot, None where this process does not know it."""
+        return self._bots.get(bot_id)
+
+    def check(self, limits: Limits) -> None:
+        """Raise ConfigurationError where a bot's time limit is above what the deployment allows."""
+        for one in self:
+            name, most = (
+                ("TRANSACTIONAL_TIME_LIMIT", limits.transactional_time_limit)
+                if one.transactional
+                else ("MAX_TIME_LIMIT", limits.max_time_limit)
+            )
+            if one.time_limit is not None and one.time_limit > most:
+                raise ConfigurationError(f"bot {one.bot_id!r}: time_limit {one.time_limit} is above {name} ({most})")
+
+    def longest_limit(self, limits: Limits) -> timedelta:
+        """Return the longest time that any bot of this process may take."""
+        return max((one.time_limit or limits.effect_time_limit for one in self), default=limits.effect_time_limit)
+
+
+registry = BotRegistry()
+
+
+def bot(
+    bot_id: str, *, transactional: bool = False, time_limit: timedelta | None = None
+) -> Callable[[_Function], _Function]:
+    """Register the function as the bot of this id: `def act(run, **vars)`; the function itself is left as it is.
+
+    A transactional bot writes only to the outbox's own database, through `run.transaction`; its launch happens exactly
+    once. Any other runs at least once: `run.effect_id` is the same each time. `time_limit` None means the deployment's
+    EFFECT_TIME_LIMIT. Raises ConfigurationError where the id is taken or the function cannot be a bot, and
+    InvalidInputError where the id is none.
+    """
+
+    def register(function: _Function) -> _Function:
+        added = Bot(bot_id=bot_id, function=function, transactional=transactional, time_limit=time_limit)
+        _require_callable(added)
+        if time_limit is not None and time_limit <= timedelta(0):
+            raise ConfigurationError(f"bot {bot_id!r}: time_limit must be above 0")
+        registry.add(added)
+        return function
+
+    return register
+
+
+def load_bots(modules: Iterable[str]) -> None:
+    """Import modules so that their bots register; a module that is imported already costs nothing.
+
+    Raises ConfigurationError naming the module that does not import, and why.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ConfigurationError:
+            raise
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise ConfigurationError(f"OUTBOX_BOTS: {module} needs the missing module {error.name}") from error
+            raise ConfigurationError(
+                f"OUTBOX_BOTS: there is no module {module} on the import path (run from its folder, or set PYTHONPATH)"
+            ) from error
+        except Exception as error:
+            raise ConfigurationError(f"OUTBOX_BOTS: {module} does not import: {_said(error)}") from error
+
+
+def _require_callable(added: Bot) -> None:
+    function = added.function
+    if not callable(function):
+        raise ConfigurationError(f"bot {added.bot_id!r} is no function")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ConfigurationError(f"bot {added.bot_id!r}: {_place(added)} must be neither async nor a generator")
+    parameters = inspect.signature(function).parameters.values()
+    if not any(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL} for one in parameters):
+        raise ConfigurationError(f"bot {added.bot_id!r}: {_place(added)} must take the run as its first argument")
+
+
+def _place(one: Bot) -> str:
+    function = one.function
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,198 @@
+"""The settings of a deployment, from OUTBOX_* variables; every wrong one is refused at start, by name.
+
+A limit is the variable OUTBOX_<NAME> of the field in `domain.limits.Limits`, which is where its default lives.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, InstanceOf, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from outbox_core.domain.errors import ConfigurationError
+from outbox_core.domain.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+PREFIX = "OUTBOX_"
+
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)?", re.ASCII)
+_UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_LONGEST = timedelta(days=3_650)
+_COUNT = re.compile(r"\d{1,12}", re.ASCII)
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
+_SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+
+_OTHERS = ("OUTBOX_TEST_", "OUTBOX_DEV_")
+"""Variables of the tests and of the development stack, read elsewhere."""
+
+# Kubernetes puts these into every pod beside a service whose name begins with "outbox".
+_SERVICE_LINK = re.compile(r"OUTBOX_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read "500ms", "30s", "10m", "2h", "1d", or a plain number of seconds; raise ValueError otherwise."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{_shown(text)} is not a duration; use for example 500ms, 30s, 10m, 2h or 1d")
+    duration = timedelta(seconds=float(found[1]) * _UNIT_SECONDS[found[2] or "s"])
+    if duration > _LONGEST:
+        raise ValueError(f"{_shown(text)} is longer than ten years; use for example 30s")
+    if timedelta(0) < duration < timedelta(milliseconds=1):
+        raise ValueError(f"{_shown(text)} is shorter than a millisecond; use for example 500ms")
+    return duration
+
+
+def parse_count(text: str) -> int:
+    """Read a whole number; raise ValueError otherwise."""
+    if _COUNT.fullmatch(text.strip()) is None:
+        raise ValueError(f"{_shown(text)} is not a whole number; use for example 200")
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text[:40])
+
+
+def _mongo_url(value: object) -> object:
+    """Check the form alone, and never echo the value: it may carry a password."""
+    text = _secret_text(value)
+    if text is not None and not text.startswith(("mongodb://", "mongodb+srv://")):
+        raise ValueError(
+            "must begin with mongodb:// or mongodb+srv://, for example mongodb://host:27017/?replicaSet=rs0"
+        )
+    return value
+
+
+def _broker_url(value: object) -> object:
+    text = _secret_text(value)
+    if text is not None:
+        scheme, port = _scheme_and_port(text.split(";")[0])
+        if scheme not in {"redis", "rediss", "sentinel", "memory"} or port == 0:
+            raise ValueError("must be a Redis address, for example redis://host:6379/0")
+    return value
+
+
+def _scheme_and_port(url: str) -> tuple[str, int | None]:
+    """Return the port as 0 where it is none."""
+    parts = urlsplit(url)
+    try:
+        return parts.scheme, parts.port
+    except ValueError:
+        return parts.scheme, 0
+
+
+def _github_secret(value: object) -> object:
+    if _secret_text(value) == "":
+        raise ValueError("is empty; leave it unset to take deliveries without a signature")
+    return value
+
+
+def _secret_text(value: object) -> str | None:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return value if isinstance(value, str) else None
+
+
+def _database(value: object) -> object:
+    if isinstance(value, str) and _DATABASE.fullmatch(value) is None:
+        raise ValueError(f"{_shown(value)} is no name of a database; use up to 63 of A-Z a-z 0-9 _ -")
+    return value
+
+
+def _modules(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    modules = tuple(part.strip() for part in value.split(",") if part.strip())
+    for module in modules:
+        if _MODULE.fullmatch(module) is None:
+            raise ValueError(f"{_shown(module)} is no name of a module; use for example shop.bots,billing.bots")
+    return modules
+
+
+def _switch(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value.lower() not in _SWITCH:
+        raise ValueError(f"{_shown(value)} is neither on nor off")
+    return _SWITCH[value.lower()]
+
+
+class Settings(BaseSettings):
+    """What a process must know of its deployment; `load_settings` reads it from the environment.
+
+    `bots` are modules to import. `hints` off means that no message follows an append or a drain: ticks find the work.
+    Addresses are secrets, since they may carry a password.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=False, hide_input_in_errors=True
+    )
+
+    mongo_url: Annotated[SecretStr, BeforeValidator(_mongo_url)] = SecretStr("mongodb://127.0.0.1:27017/")
+    mongo_db: Annotated[str, BeforeValidator(_database)] = "outbox"
+    broker_url: Annotated[SecretStr, BeforeValidator(_broker_url)] = SecretStr("redis://127.0.0.1:6379/0")
+    bots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_modules)] = ()
+    hints: Annotated[bool, BeforeValidator(_switch)] = True
+    github_secret: Annotated[SecretStr | None, BeforeValidator(_github_secret)] = None
+    limits: InstanceOf[Limits] = Field(default_factory=Limits)
+
+
+def load_settings() -> Settings:
+    """Read the environment; raise ConfigurationError, in one line that names each wrong variable.
+
+    A variable that begins with OUTBOX_ and is none of ours is refused: it is a typo of one. OUTBOX_TEST_* and
+    OUTBOX_DEV_* are left alone.
+    """
+    variables = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
+    problems = [*_unknown(variables)]
+    limits: dict[str, Any] = {}
+    for name, default in _limit_defaults().items():
+        if (variable := f"{PREFIX}{name.upper()}") in variables:
+            parse: Callable[[str], object] = parse_duration if isinstance(default, timedelta) else parse_count
+            try:
+                limits[name] = parse(variables[variable])
+            except ValueError as error:
+                problems.append(f"{variable}: {error}")
+    settings: Settings | None = None
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        problems += _lines_of(error)
+    if problems or settings is None:
+        raise ConfigurationError("; ".join(problems))
+    return settings.model_copy(update={"limits": Limits(**limits)})
+
+
+def variable_names() -> tuple[str, ...]:
+    """Return every variable that `load_settings` reads."""
+    own = [name for name in Settings.model_fields if name != "limits"]
+    return tuple(f"{PREFIX}{name.upper()}" for name in (*own, *_limit_defaults()))
+
+
+def _limit_defaults() -> Mapping[str, object]:
+    return {field.name: field.default for field in fields(Limits)}
+
+
+def _unknown(variables: Iterable[str]) -> Iterator[str]:
+    known = variable_names()
+    for variable in sorted(variables):
+        if variable in known or variable.startswith(_OTHERS) or _SERVICE_LINK.fullmatch(variable):
+            continue
+        near = difflib.get_close_matches(variable, known, n=1, cutoff=0.7)
+        yield f"{variable} is no setting" + (f"; did you mean {near[0]}?" if near else "; remove it")
+
+
+def _lines_of(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        text = problem["msg"].removeprefix("Value error, ")
+        yield f"{PREFIX}{str(problem['loc'][0]).upper()}: {text}"
