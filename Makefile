@@ -42,3 +42,6 @@ lock:
 	uv pip compile --universal --generate-hashes --extra embedded --extra dev --quiet \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 		pyproject.toml --output-file requirements.lock
+	uv pip compile --universal --generate-hashes --constraint requirements.lock --quiet \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --no-annotate \
+		pyproject.toml --output-file compose/requirements.lock
