@@ -105,8 +105,7 @@ class EmbeddedServer(ABC):
             self.folder.mkdir(parents=True, exist_ok=True)
             argv = self._prepare()
             for _ in range(_PORT_TRIES):
-                self._port = self._choose_port()
-                if self._started([*argv, *self._port_arguments(self._port)]):
+                if self._started(argv):
                     return
         except OSError as error:
             self.kill()
@@ -144,8 +143,14 @@ class EmbeddedServer(ABC):
     def _started(self, argv: list[str]) -> bool:
         """Returns False if the port was taken between choosing it and the server's bind."""
         with _FolderLock(self.folder) as lock_fd:
+            # Under the lock: a former server in this folder has then given its port back.
+            self._port = self._choose_port()
             self._process = self._supervisor.spawn(
-                self.name, argv, log=self.log, stop_grace=STOP_GRACE, pass_fds=(lock_fd,)
+                self.name,
+                [*argv, *self._port_arguments(self._port)],
+                log=self.log,
+                stop_grace=STOP_GRACE,
+                pass_fds=(lock_fd,),
             )
         try:
             self._await_ready(self._process)
