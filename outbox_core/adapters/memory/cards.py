@@ -1,0 +1,95 @@
+"""The cards of one tenant on the twin: `board_cards`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from outbox_core.adapters.memory.documents import Fields, storable_document
+from outbox_core.adapters.memory.transactions import inside
+from outbox_core.domain.board import Card
+from outbox_core.domain.errors import CardNotFoundError, ContentionError, InvalidInputError, InvariantError
+from outbox_core.domain.identity import join_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from outbox_core.adapters.memory.database import Document, MemoryDatabase
+    from outbox_core.ports.transactions import Transaction
+
+_CARDS = "board_cards"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class MemoryCards:
+    """Implements ports.cards.Cards."""
+
+    def __init__(self, database: MemoryDatabase, tenant_id: str) -> None:
+        self._database = database
+        self._tenant_id = tenant_id
+
+    def standing(self, card_ids: Iterable[str]) -> frozenset[str]:
+        """See the port."""
+        with self._database.lock:
+            found = {card_id: self._database.get(_CARDS, self._key(card_id)) for card_id in card_ids}
+        return frozenset(
+            card_id for card_id, document in found.items() if document and document.get("deleted_at") is None
+        )
+
+    def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
+        """See the port."""
+        with self._database.lock:
+            document = self._database.get(_CARDS, self._key(card_id), inside(transaction))
+        if document is None:
+            raise CardNotFoundError(f"card {card_id} of {self._tenant_id} does not exist")
+        return _card(document)
+
+    def linked(self, link: str) -> Card | None:
+        """See the port."""
+        with self._database.lock:
+            documents = list(self._database.documents(_CARDS).values())
+        cards = [_card(found) for found in documents if (found["tenant_id"], found["link"]) == (self._tenant_id, link)]
+        return max(cards, key=lambda card: (card.changed_at or _LONG_AGO, card.card_id), default=None)
+
+    def put(self, card: Card, transaction: Transaction) -> Card:
+        """See the port."""
+        if card.tenant_id != self._tenant_id:
+            raise InvariantError(f"a card of {card.tenant_id} on the board of {self._tenant_id}")
+        key, opened = self._key(card.card_id), inside(transaction)
+        stored = replace(card, version=card.version + 1)
+        try:
+            document = storable_document({"_id": key, **asdict(stored)})
+        except ValueError as error:
+            raise InvalidInputError(f"card {card.card_id} cannot be stored: {error}") from error
+        with self._database.lock:
+            before = self._database.get(_CARDS, key, opened)
+            if (0 if before is None else before["version"]) != card.version:
+                if opened is not None:
+                    opened.undo()
+                raise ContentionError(f"card {card.card_id} was written meanwhile")
+            self._database.put(_CARDS, {**(before or {}), **document}, opened)
+        return stored
+
+    def _key(self, card_id: str) -> str:
+        return join_key(self._tenant_id, card_id)
+
+
+def _card(document: Document) -> Card:
+    fields = Fields(document)
+    return Card(
+        tenant_id=fields.text("tenant_id", None),
+        card_id=fields.text("card_id", None),
+        board=fields.text("board"),
+        title=fields.text("title"),
+        body=fields.text("body"),
+        state=fields.text("state"),
+        labels=fields.texts("labels"),
+        assignee=fields.text("assignee"),
+        link=fields.text("link"),
+        repo=fields.text("repo"),
+        author=fields.text("author"),
+        changed_at=fields.instant_or_none("changed_at"),
+        deleted_at=fields.instant_or_none("deleted_at"),
+        version=fields.count("version"),
+    )

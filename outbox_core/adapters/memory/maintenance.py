@@ -1,0 +1,95 @@
+"""The calls of the twin that span tenants."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from outbox_core.adapters.memory.effect_rows import due_time
+from outbox_core.adapters.memory.slots import MemorySlots
+from outbox_core.domain.effect_lifecycle import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from outbox_core.adapters.memory.database import MemoryDatabase
+    from outbox_core.domain.limits import Limits
+    from outbox_core.ports.runtime import Entropy
+    from outbox_core.ports.slots import Lane
+
+
+class MemoryMaintenance:
+    """Implements ports.maintenance.Maintenance."""
+
+    def __init__(self, database: MemoryDatabase, limits: Limits, entropy: Entropy) -> None:
+        self._database = database
+        self._limits = limits
+        self._entropy = entropy
+
+    def tick_due(self, name: str, interval: timedelta) -> bool:
+        """See the port."""
+        with self._database.lock:
+            now = self._database.clock.now()
+            tick = self._database.get("ticks", name)
+            if tick is not None and now < tick["next_at"] <= now + interval:
+                return False
+            self._database.put("ticks", {"_id": name, "next_at": now + interval})
+            return True
+
+    def undrained_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """See the port."""
+        with self._database.lock:
+            counters = list(self._database.documents("event_sequences").values())
+        found = sorted(c["tenant_id"] for c in counters if c.get("undrained") is True and c["tenant_id"] > after)
+        return found[:limit]
+
+    def due_tenants(self) -> Sequence[str]:
+        """See the port."""
+        with self._database.lock:
+            now = self._database.clock.now()
+            since: dict[str, datetime] = {}
+            for row in self._database.documents("trigger_effects").values():
+                if row.get("state") in LIVE:
+                    # What has no due time comes first: the next claim parks it.
+                    due = due_time(row) or datetime.min.replace(tzinfo=UTC)
+                    since[row["tenant_id"]] = min(due, since.get(row["tenant_id"], due))
+        return sorted(
+            (tenant for tenant, due in since.items() if due <= now), key=lambda tenant: (since[tenant], tenant)
+        )
+
+    def lagging_tenants(self, after: str, limit: int) -> tuple[Sequence[str], str]:
+        """See the port."""
+        with self._database.lock:
+            counters = sorted(
+                (c for c in self._database.documents("event_sequences").values() if c["tenant_id"] > after),
+                key=lambda counter: str(counter["tenant_id"]),
+            )
+            looked_at = counters[:limit]
+            lagging = [
+                counter["tenant_id"]
+                for counter in looked_at
+                if counter.get("undrained") is not True and counter["last_seq"] > self._reached(counter["tenant_id"])
+            ]
+        return lagging, looked_at[-1]["tenant_id"] if len(looked_at) == limit else ""
+
+    def take_slots(self, lane: Lane, tenants: Sequence[str], hold: timedelta) -> Mapping[str, str]:
+        """See the port."""
+        taken = {}
+        for tenant_id in tenants:
+            token = MemorySlots(self._database, tenant_id, self._limits, self._entropy).take(lane, hold)
+            if token is not None:
+                taken[tenant_id] = token
+        return taken
+
+    def ensure_schema(self) -> Sequence[str]:
+        """Return nothing: the twin has no schema."""
+        return ()
+
+    def pending_schema(self) -> Sequence[str]:
+        """Return nothing: the twin has no schema."""
+        return ()
+
+    def _reached(self, tenant_id: str) -> int:
+        cursor = self._database.get("trigger_cursors", tenant_id)
+        return 0 if cursor is None else int(cursor["seq"])
