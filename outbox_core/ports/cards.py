@@ -22,6 +22,13 @@ class Cards(Protocol):
         """Return the card, a deleted one too; raise CardNotFoundError where there is none."""
         ...
 
+    def linked(self, link: str) -> Card | None:
+        """Return the card with this external link, a deleted one too, as a majority holds it; None where there is none.
+
+        Of several, the one that changed last. A forge names a pull request by two ids, and by one link.
+        """
+        ...
+
     def put(self, card: Card, transaction: Transaction) -> Card:
         """Store the card over the version that it carries, and return it with the next one.
 

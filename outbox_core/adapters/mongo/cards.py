@@ -1,0 +1,122 @@
+"""The cards of one tenant on board_cards."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import datetime  # noqa: TC003 - pydantic reads it
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from outbox_core.adapters.mongo.documents import StoredDocument, Text, why_invalid
+from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
+from outbox_core.adapters.mongo.inserts import insert_all
+from outbox_core.adapters.mongo.transactions import session_of
+from outbox_core.domain.board import Card
+from outbox_core.domain.errors import (
+    CardNotFoundError,
+    ContentionError,
+    DefinitiveError,
+    InvalidInputError,
+    InvariantError,
+    UnstorableRowError,
+)
+from outbox_core.domain.identity import join_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pymongo.client_session import ClientSession
+    from pymongo.database import Database
+
+    from outbox_core.ports.transactions import Transaction
+
+
+class CardDocument(StoredDocument):
+    """A card in board_cards."""
+
+    tenant_id: str
+    card_id: str
+    board: Text = ""
+    title: Text = ""
+    body: Text = ""
+    state: Text = ""
+    labels: list[str] = Field(default_factory=list)
+    assignee: Text = ""
+    link: Text = ""
+    repo: Text = ""
+    author: Text = ""
+    changed_at: datetime | None = None
+    deleted_at: datetime | None = None
+    version: int = 0
+
+    def to_domain(self) -> Card:
+        """Return the domain's form."""
+        return Card(**{**self.model_dump(), "labels": tuple(self.labels)})
+
+
+class MongoCards:
+    """Implements ports.cards.Cards."""
+
+    def __init__(self, database: Database[dict[str, Any]], tenant_id: str) -> None:
+        self._tenant = tenant_id
+        self._cards = database["board_cards"]
+
+    def standing(self, card_ids: Iterable[str]) -> frozenset[str]:
+        """See the port."""
+        query = {"_id": {"$in": [self._key(card_id) for card_id in card_ids]}, "deleted_at": None}
+        with translated():
+            return frozenset(found["card_id"] for found in self._cards.find(query, {"card_id": 1}))
+
+    def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
+        """See the port."""
+        with translated():
+            found = self._cards.find_one({"_id": self._key(card_id)}, session=session_of(transaction))
+        if found is None:
+            raise CardNotFoundError(f"card {card_id} of {self._tenant} does not exist")
+        return _card(found)
+
+    def linked(self, link: str) -> Card | None:
+        """See the port; served by the index (tenant_id, link)."""
+        with translated():
+            query = {"tenant_id": self._tenant, "link": link}
+            found = next(self._cards.find(query).sort([("changed_at", -1), ("card_id", -1)]).limit(1), None)
+        return None if found is None else _card(found)
+
+    def put(self, card: Card, transaction: Transaction) -> Card:
+        """See the port; the first version is an insert, every later one an update of the version that was read.
+
+        A field that this version does not know survives (O08).
+        """
+        if card.tenant_id != self._tenant:
+            raise InvariantError(f"a card of {card.tenant_id} on the board of {self._tenant}")
+        stored = replace(card, version=card.version + 1)
+        document = {**asdict(stored), "labels": list(stored.labels)}
+        try:
+            landed = self._write(card, document, session_of(transaction))
+        except UnstorableRowError as error:
+            raise InvalidInputError(f"card {card.card_id} cannot be stored: {error}") from error
+        if not landed:
+            raise ContentionError(f"card {card.card_id} was written meanwhile")
+        return stored
+
+    def _write(self, card: Card, document: dict[str, Any], session: ClientSession | None) -> bool:
+        key = self._key(card.card_id)
+        if card.version:
+            query = {"_id": key, "tenant_id": self._tenant, "version": card.version}
+            with translated():
+                return self._cards.update_one(query, {"$set": document}, session=session).matched_count == 1
+        rejections = insert_all(self._cards, [{"_id": key, **document}], session)
+        if any(rejection.code != DUPLICATE_KEY for rejection in rejections):
+            raise UnstorableRowError(rejections[0].reason)
+        return not rejections
+
+    def _key(self, card_id: str) -> str:
+        return join_key(self._tenant, card_id)
+
+
+def _card(document: dict[str, Any]) -> Card:
+    try:
+        return CardDocument.model_validate(document).to_domain()
+    except ValueError as error:
+        raise DefinitiveError(f"card {document.get('card_id')!r} is malformed: {why_invalid(error)}") from error

@@ -1,0 +1,122 @@
+"""Take in a forge's delivery: its card changes and its event is appended in one transaction, or nothing happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outbox_core.application.patience import patiently
+from outbox_core.application.run_in_transaction import run_in_transaction
+from outbox_core.domain.board import apply_change
+from outbox_core.domain.errors import CardNotFoundError
+from outbox_core.domain.event import Attributes, NewEvent, Snapshot
+
+if TYPE_CHECKING:
+    from outbox_core.application.run_in_transaction import OutboxTransaction
+    from outbox_core.domain.board import Card, CardChange
+    from outbox_core.domain.forge_delivery import Delivery
+    from outbox_core.ports.runtime import Runtime
+    from outbox_core.ports.store import TenantStore
+    from outbox_core.ports.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The event of a delivery, under its number.
+
+    `fresh` is False where the log had it: a redelivery, or a first try whose answer was lost.
+    """
+
+    event_id: str
+    seq: int
+    fresh: bool
+
+
+def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) -> Ingested:
+    """Apply a delivery to its card and append its event, whose snapshot is the card after applying (E17).
+
+    A redelivery (the same event id) changes nothing, the card included, and is answered with the first one's number
+    (E46): else a label that was consumed since would come back. A delivery that only speaks of a card takes its
+    snapshot from the stored card; where none is stored, from what the delivery itself says.
+
+    Asks a store that does not answer again for GAP_GRACE: a forge does not send twice by itself. Raises TransientError
+    after that, and the same call may then be made again; EventTooLargeError or InvalidInputError with nothing written.
+    """
+
+    def body(transaction: OutboxTransaction) -> tuple[int | None, OutboxTransaction]:
+        # The card is read first: whoever commits this delivery after that collides with us on the card, and whoever
+        # committed it before is found here.
+        change = delivery.change
+        card = _stored(store, change.card_id, transaction.transaction) if change else _spoken_of(store, delivery)
+        known = store.log.find([delivery.event_id]).get(delivery.event_id)
+        if known is not None:
+            return known, transaction
+        if change is None:
+            transaction.append_event(
+                _event(delivery, card.card_id if card else delivery.subject, _seen(delivery, card))
+            )
+        else:
+            after = _change(store, card, change, transaction.transaction)
+            transaction.append_event(_event(delivery, after.card_id, _moved(delivery, card, after)))
+        return None, transaction
+
+    give_up = runtime.clock.monotonic() + runtime.limits.gap_grace.total_seconds()
+    known, transaction = patiently(runtime.clock, give_up, lambda: run_in_transaction(store, runtime, body))
+    if known is not None:
+        return Ingested(delivery.event_id, known, fresh=False)
+    appended = transaction.published[delivery.event_id]
+    return Ingested(delivery.event_id, appended.seq, fresh=not appended.duplicate)
+
+
+def _stored(store: TenantStore, card_id: str, transaction: Transaction | None = None) -> Card | None:
+    try:
+        return store.cards.get(card_id, transaction)
+    except CardNotFoundError:
+        return None
+
+
+def _spoken_of(store: TenantStore, delivery: Delivery) -> Card | None:
+    return store.cards.linked(delivery.card_link) if delivery.card_link else _stored(store, delivery.subject)
+
+
+def _change(store: TenantStore, card: Card | None, change: CardChange, transaction: Transaction) -> Card:
+    """Write the card where the change makes a difference; a delivery that says nothing new costs no write."""
+    after = apply_change(store.tenant_id, card, change)
+    return after if after == card else store.cards.put(after, transaction)
+
+
+def _moved(delivery: Delivery, before: Card | None, after: Card) -> Snapshot:
+    """Return the card after the change; `author` is who acted, not who opened the card."""
+    return Snapshot(
+        state=after.state,
+        from_state=before.state if before and before.state != after.state else "",
+        labels=after.labels,
+        repo=after.repo,
+        author=delivery.actor,
+    )
+
+
+def _seen(delivery: Delivery, card: Card | None) -> Snapshot:
+    if card is None:
+        return delivery.seen
+    return Snapshot(
+        state=card.state or delivery.seen.state,
+        labels=card.labels,
+        repo=card.repo or delivery.seen.repo,
+        author=delivery.actor,
+    )
+
+
+def _event(delivery: Delivery, subject: str, snapshot: Snapshot) -> NewEvent:
+    return NewEvent(
+        event_id=delivery.event_id,
+        attributes=Attributes(
+            source=delivery.source,
+            type=delivery.type,
+            action=delivery.action,
+            subject=subject,
+            snapshot=snapshot,
+        ),
+        data=delivery.data,
+        occurred_at=delivery.occurred_at,
+    )
