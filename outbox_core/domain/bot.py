@@ -60,3 +60,22 @@ class Bot:
 
     def __post_init__(self) -> None:
         require_id(self.bot_id, "bot id")
+
+
+def event_argument(event: Event) -> dict[str, Any]:
+    """Return the event as the argument that `args_var` names: one JSON object."""
+    seen = event.attributes
+    return {
+        "event_id": event.event_id,
+        "seq": event.seq,
+        "source": seen.source,
+        "type": seen.type,
+        "action": seen.action,
+        "subject": seen.subject,
+        "state": seen.snapshot.state,
+        "from_state": seen.snapshot.from_state,
+        "labels": list(seen.snapshot.labels),
+        "repo": seen.snapshot.repo,
+        "author": seen.snapshot.author,
+        "data": dict(event.data),
+    }

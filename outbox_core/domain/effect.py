@@ -187,7 +187,9 @@ class Settlement:
     run: RunRecord | None = None
 
 
-def settlement(effect: Effect, outcome: Outcome, now: datetime, limits: Limits, jitter: float) -> Settlement:
+def settlement(  # noqa: PLR0911 - one line an outcome
+    effect: Effect, outcome: Outcome, now: datetime, limits: Limits, jitter: float
+) -> Settlement:
     """Decide which edge an outcome takes.
 
     `now` is the server's time as the worker knows it, `jitter` a number from 0.8 to 1.2 for the backoff.

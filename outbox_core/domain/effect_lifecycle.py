@@ -67,7 +67,10 @@ class Flag(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One way from a state to the next. `waiting` is waiting_since: set keeps the first time it was set."""
+    """One way from a state to the next.
+
+    `due_at` set takes the old not_before; `waiting` is waiting_since, where set keeps the first time it was set.
+    """
 
     name: str
     sources: tuple[State, ...]
@@ -76,6 +79,7 @@ class Edge:
     fence: Fence = Fence.HOLD
     attempts: Attempts = Attempts.KEEP
     not_before: NotBefore = NotBefore.KEEP
+    due_at: Flag = Flag.KEEP
     runs_alone: Flag = Flag.KEEP
     done_at: Flag = Flag.KEEP
     waiting: Flag = Flag.KEEP
@@ -87,7 +91,7 @@ _P, _C, _D, _F = (State.PENDING,), (State.CLAIMED,), (State.DONE,), (State.FAILE
 # fmt: off
 MATERIALIZE = Edge(name="materialize", sources=(), target=State.PENDING, fence=Fence.NONE, attempts=Attempts.RESET, not_before=NotBefore.NOW, promise="E12")  # noqa: E501
 BORN_DEAD = Edge(name="born_dead", sources=(), target=State.FAILED, fence=Fence.NONE, attempts=Attempts.RESET, not_before=NotBefore.NOW, promise="E08")  # noqa: E501
-CLAIM = Edge(name="claim", sources=_P, guard=Guard.DUE, target=State.CLAIMED, fence=Fence.MINT, not_before=NotBefore.LEASE, promise="E25")  # noqa: E501
+CLAIM = Edge(name="claim", sources=_P, guard=Guard.DUE, target=State.CLAIMED, fence=Fence.MINT, not_before=NotBefore.LEASE, due_at=Flag.SET, promise="E25")  # noqa: E501
 RECLAIM = Edge(name="reclaim", sources=_C, guard=Guard.LEASE_OVER, target=State.CLAIMED, fence=Fence.MINT, attempts=Attempts.SPEND, not_before=NotBefore.LEASE, runs_alone=Flag.SET, promise="E28")  # noqa: E501
 RENEW = Edge(name="renew", sources=_C, target=State.CLAIMED, not_before=NotBefore.LEASE, promise="E32")
 PARK_HUNG = Edge(name="park_hung", sources=_C, target=State.FAILED, promise="E29")

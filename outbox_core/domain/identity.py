@@ -27,7 +27,7 @@ def is_id(text: object) -> bool:
 def require_id(text: object, what: str) -> str:
     """Return `text` where it is an id; raise InvalidInputError that names `what` otherwise."""
     if not isinstance(text, str) or not is_id(text):
-        msg = f"{what}: {str(text)[:80]!r} is not an id; use 1 to {MAX_ID_CHARS} letters, digits, dots, dashes, underscores"
+        msg = f"{what}: {str(text)[:80]!r} is not an id; use up to {MAX_ID_CHARS} of A-Z a-z 0-9 . _ -"
         raise InvalidInputError(msg)
     return text
 

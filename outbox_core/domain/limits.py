@@ -16,11 +16,15 @@ DONE_TTL = timedelta(days=7)
 RUN_TTL = timedelta(days=90)
 """How long a run record stays: longer than its row, since it tells a finished launch from one that never ran."""
 
+TICK_SHARE = 0.8
+"""A tick is taken again after this share of its interval, so that one which comes a little early is not lost."""
+
 MAX_MARKS = 8
 MARKS_PER_GRACE = 6
 MAX_ID_CHARS = 64
 MAX_ERROR_CHARS = 2_000
 MAX_RULE_ATTRIBUTES_BYTES = 8 * 1024
+MAX_JSON_DEPTH = 64
 MAX_RESULT_BYTES = 64 * 1024
 MAX_COMMAND_BYTES = 16_000_000
 TRANSACTIONAL_MARGIN = timedelta(seconds=15)
@@ -34,8 +38,8 @@ CLAIM_ARRIVAL = timedelta(seconds=3)
 
 MAX_CLAIM_BATCH = 200
 MAX_COMMAND_ROWS = 1_000
-EVENT_BYTES_CEILING = 8 * 1024 * 1024
-"""Half of the server's document bound: an event with its row's copy and its tombstones stays storable."""
+EVENT_BYTES_CEILING = 2 * 1024 * 1024
+"""The stored form of the densest JSON is under seven times its text, and a document is at most 16 MB."""
 
 FILL_TIME = timedelta(milliseconds=500)
 """How long filling holes may wait behind an open transaction."""
@@ -92,7 +96,7 @@ class Limits:
                 self.op_timeout < self.gap_grace,
             ),
             (
-                f"EFFECT_LEASE ({self.effect_lease}) must exceed a failover ({FAILOVER}) plus OP_TIMEOUT ({self.op_timeout})",
+                f"EFFECT_LEASE ({self.effect_lease}) must exceed {FAILOVER} plus OP_TIMEOUT ({self.op_timeout})",
                 self.effect_lease > FAILOVER + self.op_timeout,
             ),
             (

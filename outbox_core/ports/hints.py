@@ -6,13 +6,16 @@ from typing import Protocol
 
 
 class Hints(Protocol):
-    """No call blocks, and none raises: what cannot be sent is dropped, and a tick covers it."""
+    """No call blocks, and none raises: what cannot be sent is dropped, and a tick covers it.
 
-    def drain(self, tenant_id: str, token: str | None = None) -> None:
+    Each returns whether it took the hint; where it did not, who offered a slot gives it back.
+    """
+
+    def drain(self, tenant_id: str, token: str | None = None) -> bool:
         """Say that a tenant has something to drain; `token` is the slot that the offer took, if it took one."""
         ...
 
-    def slice(self, tenant_id: str, token: str) -> None:
+    def slice(self, tenant_id: str, token: str) -> bool:
         """Say that a tenant has due rows; `token` is the slot that the offer took."""
         ...
 
@@ -20,8 +23,10 @@ class Hints(Protocol):
 class NoHints:
     """Sends nothing: the ticks find everything."""
 
-    def drain(self, tenant_id: str, token: str | None = None) -> None:
-        """Do nothing."""
+    def drain(self, tenant_id: str, token: str | None = None) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing."""
+        return False
 
-    def slice(self, tenant_id: str, token: str) -> None:
-        """Do nothing."""
+    def slice(self, tenant_id: str, token: str) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing."""
+        return False

@@ -36,7 +36,7 @@ class Transactions(Protocol):
     def begin(self) -> AbstractContextManager[Transaction]:
         """Open a transaction; leaving the block without `commit` undoes it.
 
-        An exception of the body that the store labels as contention leaves as ContentionError, another one of the
-        store that is not definitive as TransientError; the body's own exceptions pass unchanged.
+        An exception of the body that the store labels as contention leaves as ContentionError; any other passes
+        unchanged. Raises TransientError where none can be opened.
         """
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from datetime import datetime  # noqa: TC003 - pydantic reads it
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field

@@ -1,0 +1,51 @@
+"""The connection: every option that correctness hangs on is explicit here."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import Primary
+from pymongo.write_concern import WriteConcern
+
+from outbox_core.adapters.mongo.errors import translated
+
+if TYPE_CHECKING:
+    from pymongo.database import Database
+
+    from outbox_core.domain.limits import Limits
+
+MAJORITY = ReadConcern("majority")
+DURABLE = WriteConcern(w="majority", j=True)
+CODEC = CodecOptions[dict[str, Any]](
+    document_class=dict, tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+"""Dates outside Python's years come as plain milliseconds, so that one such document does not stop its batch."""
+
+
+def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
+    """Return the database handle; nothing is sent yet.
+
+    Every operation, its retries by the driver included, ends within OP_TIMEOUT, and the server is told to stop
+    before that. Writes are journaled on a majority, reads are of what a majority holds, and both go to the primary,
+    whatever the URL says. Raises ConfigurationError for a URL that is none.
+    """
+    timeout_ms = int(limits.op_timeout.total_seconds() * 1000)
+    with translated():
+        client: MongoClient[dict[str, Any]] = MongoClient(
+            url,
+            appname="outbox",
+            timeoutMS=timeout_ms,
+            serverSelectionTimeoutMS=timeout_ms,
+            connectTimeoutMS=timeout_ms,
+            retryWrites=True,
+            retryReads=True,
+            maxPoolSize=20,
+            uuidRepresentation="standard",
+        )
+        return client.get_database(
+            db_name, codec_options=CODEC, read_concern=MAJORITY, write_concern=DURABLE, read_preference=Primary()
+        )

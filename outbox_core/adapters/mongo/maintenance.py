@@ -1,0 +1,108 @@
+"""The named calls that span tenants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pymongo.errors import DuplicateKeyError
+
+from outbox_core.adapters.mongo.edges import NOW
+from outbox_core.adapters.mongo.errors import translated
+from outbox_core.adapters.mongo.schema import apply_steps, pending_steps
+from outbox_core.adapters.mongo.slots import take_slots
+from outbox_core.domain.effect_lifecycle import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from pymongo.database import Database
+
+    from outbox_core.domain.limits import Limits
+    from outbox_core.ports.runtime import Entropy
+    from outbox_core.ports.slots import Lane
+
+
+class MongoMaintenance:
+    """Implements ports.maintenance.Maintenance."""
+
+    def __init__(self, database: Database[dict[str, Any]], limits: Limits, entropy: Entropy) -> None:
+        self._database = database
+        self._limits = limits
+        self._entropy = entropy
+
+    def tick_due(self, name: str, interval: timedelta) -> bool:
+        """See the port."""
+        ticks, ahead = self._database["ticks"], int(interval.total_seconds() * 1000)
+        with translated():
+            found = ticks.find_one({"_id": name}, {"next_at": 1, "now": NOW, "latest": {"$add": [NOW, ahead]}})
+            if found is not None and found["now"] < found["next_at"] <= found["latest"]:
+                return False
+            update = [{"$set": {"next_at": {"$add": [NOW, ahead]}}}]
+            if found is not None:
+                return ticks.update_one({"_id": name, "next_at": found["next_at"]}, update).modified_count == 1
+            try:
+                return ticks.update_one({"_id": name, "next_at": None}, update, upsert=True).upserted_id is not None
+            except DuplicateKeyError:
+                return False
+
+    def undrained_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """See the port."""
+        query = {"undrained": True, "tenant_id": {"$gt": after}}
+        with translated():
+            found = self._database["event_sequences"].find(query, {"_id": 0, "tenant_id": 1})
+            return [document["tenant_id"] for document in found.sort("tenant_id", 1).limit(limit)]
+
+    def due_tenants(self) -> Sequence[str]:
+        """See the port."""
+        due: dict[str, Any] = {}
+        for state in LIVE:
+            # One state at a time, with the tenant predicate: only so is this a walk over the first key of each tenant.
+            pipeline: list[dict[str, Any]] = [
+                {"$match": {"tenant_id": {"$gt": ""}, "state": state.value}},
+                {"$sort": {"tenant_id": 1, "state": 1, "not_before": 1}},
+                {"$group": {"_id": "$tenant_id", "due": {"$first": "$not_before"}}},
+                {"$match": {"$expr": {"$lte": ["$due", NOW]}}},
+            ]
+            with translated():
+                for found in self._database["trigger_effects"].aggregate(pipeline):
+                    tenant, order = found["_id"], _due_order(found.get("due"))
+                    due[tenant] = min(order, due.get(tenant, order))
+        return sorted(due, key=lambda tenant: (due[tenant], tenant))
+
+    def lagging_tenants(self, after: str, limit: int) -> tuple[Sequence[str], str]:
+        """See the port."""
+        with translated():
+            counters = list(
+                self._database["event_sequences"]
+                .find({"_id": {"$gt": after}}, {"last_seq": 1, "undrained": 1})
+                .sort("_id", 1)
+                .limit(limit)
+            )
+            ids = [counter["_id"] for counter in counters]
+            cursors = self._database["trigger_cursors"].find({"_id": {"$in": ids}}, {"seq": 1})
+            reached = {cursor["_id"]: cursor["seq"] for cursor in cursors}
+        lagging = [
+            counter["_id"]
+            for counter in counters
+            if counter.get("undrained") is not True and counter["last_seq"] > reached.get(counter["_id"], 0)
+        ]
+        return lagging, ids[-1] if len(ids) == limit else ""
+
+    def take_slots(self, lane: Lane, tenants: Sequence[str], hold: timedelta) -> Mapping[str, str]:
+        """See the port."""
+        slots = self._database["tenant_slots"]
+        return take_slots(slots, lane, tenants, hold, self._limits, self._entropy.token())
+
+    def ensure_schema(self) -> Sequence[str]:
+        """See the port."""
+        return apply_steps(self._database)
+
+    def pending_schema(self) -> Sequence[str]:
+        """See the port."""
+        return pending_steps(self._database)
+
+
+def _due_order(due: Any) -> float:  # noqa: ANN401 - a stored value, a date if all is well
+    """Sort what is no date first: it is parked by the next claim."""
+    return due.timestamp() if hasattr(due, "timestamp") else float("-inf")

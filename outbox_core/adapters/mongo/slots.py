@@ -1,0 +1,152 @@
+"""A tenant's slots on tenant_slots: one document a tenant, one list a lane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError
+
+from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
+from outbox_core.ports.slots import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from pymongo.collection import Collection
+    from pymongo.database import Database
+
+    from outbox_core.domain.limits import Limits
+    from outbox_core.ports.runtime import Entropy
+
+_CHUNK = 1_000
+
+
+class MongoSlots:
+    """Implements ports.slots.Slots."""
+
+    def __init__(self, database: Database[dict[str, Any]], tenant_id: str, limits: Limits, entropy: Entropy) -> None:
+        self._tenant = tenant_id
+        self._limits = limits
+        self._entropy = entropy
+        self._slots = database["tenant_slots"]
+
+    def take(self, lane: Lane, hold: timedelta) -> str | None:
+        """See the port."""
+        token = self._entropy.token()
+        with translated():
+            found = self._slots.find_one_and_update(
+                {"_id": self._tenant},
+                _take(self._tenant, lane, token, hold, _cap(lane, self._limits)),
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+        return token if _holds(found, lane, token) else None
+
+    def rotate(self, lane: Lane, token: str, hold: timedelta) -> str | None:
+        """See the port."""
+        fresh = self._entropy.token()
+        found = self._replace(lane, token, fresh, hold)
+        return fresh if _holds(found, lane, fresh) else None
+
+    def extend(self, lane: Lane, token: str, hold: timedelta) -> bool:
+        """See the port."""
+        return _holds(self._replace(lane, token, token, hold), lane, token)
+
+    def give_back(self, lane: Lane, token: str) -> bool:
+        """See the port."""
+        with translated():
+            freed = self._slots.update_one(
+                {"_id": self._tenant, f"{lane.value}.token": token}, {"$pull": {lane.value: {"token": token}}}
+            )
+        return freed.modified_count == 1
+
+    def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
+        renewed = {
+            "$map": {
+                "input": _live(lane, hold),
+                "as": "slot",
+                "in": {"$cond": [{"$eq": ["$$slot.token", {"$literal": token}]}, _slot(fresh, hold), "$$slot"]},
+            }
+        }
+        with translated():
+            return self._slots.find_one_and_update(
+                {"_id": self._tenant, f"{lane.value}.token": token},
+                [{"$set": {lane.value: renewed}}],
+                return_document=ReturnDocument.AFTER,
+            )
+
+
+def take_slots(
+    slots: Collection[dict[str, Any]],
+    lane: Lane,
+    tenants: Sequence[str],
+    hold: timedelta,
+    limits: Limits,
+    token: str,
+) -> Mapping[str, str]:
+    """Take one free slot of each tenant under one token, in two commands a thousand tenants."""
+    taken: dict[str, str] = {}
+    for start in range(0, len(tenants), _CHUNK):
+        chunk = tenants[start : start + _CHUNK]
+        writes = [
+            UpdateOne({"_id": tenant}, _take(tenant, lane, token, hold, _cap(lane, limits)), upsert=True)
+            for tenant in chunk
+        ]
+        with translated():
+            try:
+                slots.bulk_write(writes, ordered=False)
+            except BulkWriteError as error:
+                # Two offers met at a tenant's first slot; the other one has it.
+                if {item.get("code") for item in error.details.get("writeErrors", [])} != {DUPLICATE_KEY}:
+                    raise
+            found = slots.find({"_id": {"$in": list(chunk)}, f"{lane.value}.token": token}, {"_id": 1})
+            taken |= {document["_id"]: token for document in found}
+    return taken
+
+
+def _cap(lane: Lane, limits: Limits) -> int:
+    return limits.tenant_slots if lane is Lane.SLICE else 1
+
+
+def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, cap: int) -> list[dict[str, Any]]:
+    live = _live(lane, hold)
+    return [
+        {"$set": {"tenant_id": {"$literal": tenant_id}, lane.value: live}},
+        {
+            "$set": {
+                lane.value: {
+                    "$cond": [
+                        {"$lt": [{"$size": f"${lane.value}"}, cap]},
+                        {"$concatArrays": [f"${lane.value}", [_slot(token, hold)]]},
+                        f"${lane.value}",
+                    ]
+                }
+            }
+        },
+    ]
+
+
+def _live(lane: Lane, hold: timedelta) -> dict[str, Any]:
+    """Slots whose end lies ahead, but not further than a hold reaches (a server's clock may have stepped back)."""
+    field = f"${lane.value}"
+    return {
+        "$filter": {
+            "input": {"$cond": [{"$isArray": field}, field, []]},
+            "as": "slot",
+            "cond": {"$and": [{"$gt": ["$$slot.until", "$$NOW"]}, {"$lte": ["$$slot.until", _ahead(hold)]}]},
+        }
+    }
+
+
+def _slot(token: str, hold: timedelta) -> dict[str, Any]:
+    return {"token": {"$literal": token}, "until": _ahead(hold)}
+
+
+def _ahead(duration: timedelta) -> dict[str, Any]:
+    return {"$add": ["$$NOW", int(duration.total_seconds() * 1000)]}
+
+
+def _holds(document: Mapping[str, Any] | None, lane: Lane, token: str) -> bool:
+    return document is not None and any(slot["token"] == token for slot in document.get(lane.value, []))

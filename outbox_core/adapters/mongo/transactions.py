@@ -1,0 +1,97 @@
+"""Transactions on a replica set."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import Primary
+
+from outbox_core.adapters.mongo.client import DURABLE
+from outbox_core.adapters.mongo.errors import (
+    DRIVER_ERRORS,
+    as_outbox_error,
+    commit_is_unclear,
+    is_contention,
+    translated,
+)
+from outbox_core.domain.errors import UnclearCommitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.client_session import ClientSession
+    from pymongo.database import Database
+
+    from outbox_core.domain.limits import Limits
+    from outbox_core.ports.transactions import Transaction
+
+
+class MongoTransaction:
+    """Implements ports.transactions.Transaction over one session."""
+
+    def __init__(self, database: Database[dict[str, Any]], session: ClientSession, limits: Limits) -> None:
+        self._database = database
+        self._session = session
+        self._limits = limits
+
+    @property
+    def session(self) -> ClientSession:
+        """The driver's session."""
+        return self._session
+
+    @property
+    def database(self) -> Database[dict[str, Any]]:
+        """The driver's database handle."""
+        return self._database
+
+    def commit(self) -> None:
+        """See the port."""
+        if not self._session.in_transaction:
+            return
+        give_up = time.monotonic() + 2 * self._limits.op_timeout.total_seconds()
+        while True:
+            try:
+                self._session.commit_transaction()
+            except DRIVER_ERRORS as error:
+                if is_contention(error):
+                    raise as_outbox_error(error) from error
+                if not commit_is_unclear(error):
+                    raise as_outbox_error(error) from error
+                if time.monotonic() >= give_up:
+                    raise UnclearCommitError("the answer to a commit was lost") from error
+                time.sleep(0.05)
+            else:
+                return
+
+
+class MongoTransactions:
+    """Implements ports.transactions.Transactions."""
+
+    def __init__(self, database: Database[dict[str, Any]], limits: Limits) -> None:
+        self._database = database
+        self._limits = limits
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """See the port."""
+        with translated():
+            session = self._database.client.start_session()
+        try:
+            # Leaving the session's block undoes what is not committed.
+            with session:
+                session.start_transaction(
+                    read_concern=ReadConcern("snapshot"), write_concern=DURABLE, read_preference=Primary()
+                )
+                yield MongoTransaction(self._database, session, self._limits)
+        except DRIVER_ERRORS as error:
+            if is_contention(error):
+                raise as_outbox_error(error) from error
+            raise
+
+
+def session_of(transaction: Transaction | None) -> ClientSession | None:
+    """Return the session of a transaction of this store."""
+    return None if transaction is None else transaction.session

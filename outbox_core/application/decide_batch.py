@@ -1,0 +1,147 @@
+"""Decide what a batch of a log owes, before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outbox_core.domain.effect import DEAD_EVENT, LAUNCH, NewEffect, bounded
+from outbox_core.domain.errors import TransientError
+from outbox_core.domain.event import Event, Tombstone, Undecodable
+from outbox_core.domain.identity import join_key
+from outbox_core.domain.subscription import mismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from outbox_core.domain.event import LogEntry
+    from outbox_core.domain.poison import Poison
+    from outbox_core.domain.subscription import Subscription
+    from outbox_core.ports.drain_progress import Cursor
+    from outbox_core.ports.runtime import Runtime
+    from outbox_core.ports.store import TenantStore
+
+VOID = "void"
+UNDECODABLE = "undecodable"
+POISON = "poison"
+CARD_GONE = "card_gone"
+OBSERVATIONAL = "observational"
+MACHINE_CAUSED = "machine_caused"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The first `length` entries, the rows they owe, the numbers that owe none for a reason, and the poison counts."""
+
+    length: int
+    rows: tuple[NewEffect, ...]
+    skips: tuple[tuple[int, str], ...]
+    poison: Poison
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    rows: tuple[NewEffect, ...] = ()
+    skip: str = ""
+    failure: str = ""
+
+
+def decide_batch(
+    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry], refused: Mapping[int, str]
+) -> Batch:
+    """Normalize, match and encode every entry; cut before the first that fails, and after the one that is too much.
+
+    `refused` names numbers whose rows the store would not take. An entry that fails every time is counted, at most
+    once per poison interval, and becomes a dead event when its count is full; one that does not decode at once.
+    Raises TransientError where the store does not answer: then nothing is decided at all (E10).
+    """
+    # After the events: a rule that was answered for before an event was appended is then among these.
+    rules = store.subscriptions.enabled()
+    standing = _standing_cards(store, entries)
+    verdicts = [
+        _Verdict(failure=refused[entry.seq]) if entry.seq in refused else _judge(store, entry, rules, standing)
+        for entry in entries
+    ]
+    failing = {entry.seq: verdict.failure for entry, verdict in zip(entries, verdicts, strict=True) if verdict.failure}
+    poison = cursor.poison.counted(failing, cursor.now, runtime.limits.poison_interval)
+    rows: list[NewEffect] = []
+    skips: list[tuple[int, str]] = []
+    length = 0
+    for entry, judged in zip(entries, verdicts, strict=True):
+        verdict = judged
+        if verdict.failure:
+            if poison.counts.get(entry.seq, 0) < runtime.limits.poison_ticks or not isinstance(entry, Event):
+                break
+            verdict = _Verdict(rows=(_dead_event(store, entry, verdict.failure),), skip=POISON)
+        length += 1
+        rows.extend(verdict.rows)
+        if verdict.skip:
+            skips.append((entry.seq, verdict.skip))
+        if len(rows) >= runtime.limits.batch_rows:
+            break
+    return Batch(length, tuple(rows), tuple(skips), poison)
+
+
+def _standing_cards(store: TenantStore, entries: Sequence[LogEntry]) -> frozenset[str]:
+    asked = {
+        entry.attributes.subject
+        for entry in entries
+        if isinstance(entry, Event) and entry.attributes.concerns_card and not entry.attributes.tells_of_deletion
+    }
+    return store.cards.standing(asked) if asked else frozenset()
+
+
+def _judge(store: TenantStore, entry: LogEntry, rules: Sequence[Subscription], standing: frozenset[str]) -> _Verdict:
+    match entry:
+        case Tombstone():
+            return _Verdict(skip=VOID)
+        case Undecodable():
+            return _Verdict(rows=(_dead_event(store, entry, entry.error),), skip=UNDECODABLE)
+        case Event():
+            try:
+                return _judge_event(store, entry, rules, standing)
+            except TransientError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the named edge: normalizing and matching one event
+                return _Verdict(failure=bounded(f"{type(error).__name__}: {error}"))
+
+
+def _judge_event(store: TenantStore, event: Event, rules: Sequence[Subscription], standing: frozenset[str]) -> _Verdict:
+    """Decide from what the event recorded, never from what its card is now (E17); the card must only still exist."""
+    seen = event.attributes
+    if seen.observational:
+        return _Verdict(skip=OBSERVATIONAL)
+    if seen.machine_caused:
+        return _Verdict(skip=MACHINE_CAUSED)
+    if seen.concerns_card and not seen.tells_of_deletion and seen.subject not in standing:
+        return _Verdict(skip=CARD_GONE)
+    rows = tuple(
+        NewEffect(
+            tenant_id=store.tenant_id,
+            seq=event.seq,
+            event_id=event.event_id,
+            kind=LAUNCH,
+            attributes=seen,
+            sub_id=rule.sub_id,
+            bot_id=rule.bot_id,
+            trace=event.trace,
+        )
+        for rule in rules
+        if not rule.horizon.covers(event.seq) and mismatch(rule, seen) is None
+    )
+    for row in rows:
+        store.effects.check(row)
+    return _Verdict(rows=rows)
+
+
+def _dead_event(store: TenantStore, entry: Event | Undecodable, error: str) -> NewEffect:
+    event_id = entry.event_id if isinstance(entry, Event) else ""
+    return NewEffect(
+        tenant_id=store.tenant_id,
+        seq=entry.seq,
+        event_id=event_id,
+        kind=DEAD_EVENT,
+        attributes=None,
+        document_id=entry.document_id if isinstance(entry, Undecodable) else join_key(store.tenant_id, event_id),
+        error=bounded(error),
+    )

@@ -1,0 +1,199 @@
+"""Drain a tenant's log: every match becomes a durable row before the cursor moves."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from outbox_core.application.decide_batch import decide_batch
+from outbox_core.application.leave_slot import leave_slot
+from outbox_core.application.offer_slice import offer_slice
+from outbox_core.domain.effect import DEAD_EVENT
+from outbox_core.domain.errors import RowsRefusedError, TransientError
+from outbox_core.domain.sequence import Mark, contiguous_length, missing_between, over_age, with_mark
+from outbox_core.ports.drain_progress import JournalEntry
+from outbox_core.ports.slots import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outbox_core.application.decide_batch import Batch
+    from outbox_core.domain.event import LogEntry
+    from outbox_core.ports.drain_progress import Cursor
+    from outbox_core.ports.runtime import Runtime
+    from outbox_core.ports.store import TenantStore
+
+_log = logging.getLogger("outbox.drain")
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.25
+_FILL_CHUNK = 1_000
+
+
+class Step(Enum):
+    """What one look at the log came to."""
+
+    ADVANCED = "advanced"
+    CAUGHT_UP = "caught up"
+    WAITING = "waiting for a missing number"
+    AGAIN = "read again"
+    BLOCKED = "before an event that fails"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look came to: how it ended, how far the cursor is, and how many rows are new."""
+
+    step: Step
+    reached_seq: int
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What one drain came to: how its last look ended, how far the cursor is, and how many rows are new in all."""
+
+    step: Step
+    reached_seq: int
+    rows: int
+
+
+def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None) -> DrainReport | None:
+    """Drain one tenant for about a slice's time; None where its drain slot is taken, or `token` is not held.
+
+    Any number of drains may race: rows collapse on their keys, and one of them moves the cursor (E13). A death
+    anywhere, then another drain, ends in the same rows (E14). Raises TransientError with the cursor where it was
+    (E10). Source: the materialization order of the effect outbox decision, docs/decisions/0001.
+    """
+    ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
+    pause, rows, look = _FIRST_PAUSE, 0, None
+    slot = _enter(store, runtime, token)
+    while slot is not None:
+        try:
+            look = _look(store, runtime)
+        except BaseException:
+            leave_slot(store, Lane.DRAIN, slot)
+            raise
+        rows += look.rows
+        over = look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
+        if look.step is Step.CAUGHT_UP:
+            # Leave first: an append after the clearing hints, and its drain must find the slot free.
+            leave_slot(store, Lane.DRAIN, slot)
+            slot = None if store.log.clear_undrained(look.reached_seq) or over else _enter(store, runtime, None)
+        elif over:
+            goes_on = look.step is Step.ADVANCED and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
+            if not (goes_on and runtime.hints.drain(store.tenant_id, slot)):
+                leave_slot(store, Lane.DRAIN, slot)
+            slot = None
+        if slot is not None and look.step is not Step.ADVANCED:
+            runtime.clock.sleep(pause)
+        pause = _FIRST_PAUSE if look.step is Step.ADVANCED else min(2 * pause, _LONGEST_PAUSE)
+    return None if look is None else DrainReport(look.step, look.reached_seq, rows)
+
+
+def _enter(store: TenantStore, runtime: Runtime, token: str | None) -> str | None:
+    hold = runtime.limits.slot_hold
+    return store.slots.take(Lane.DRAIN, hold) if token is None else store.slots.rotate(Lane.DRAIN, token, hold)
+
+
+def _look(store: TenantStore, runtime: Runtime) -> Look:
+    """Read the cursor and what follows it; materialize what follows without a hole, or see to the hole."""
+    cursor = store.progress.load()
+    entries = store.log.read_after(cursor.seq, runtime.limits.event_batch)
+    length = contiguous_length(cursor.seq, [entry.seq for entry in entries])
+    if length == 0:
+        return _see_to_hole(store, runtime, cursor, [entry.seq for entry in entries])
+    last_read = length == len(entries) < runtime.limits.event_batch
+    return _materialize(store, runtime, cursor, entries[:length], last_read=last_read)
+
+
+def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Sequence[int]) -> Look:
+    """Fill what is missing and over age (E04); else note down how far the numbers have come, and wait (E03)."""
+    limits = runtime.limits
+    head = store.log.head()
+    if not seqs and head.last_seq <= cursor.seq:
+        return Look(Step.CAUGHT_UP, cursor.seq)
+    # Beyond a full batch nothing was read, so nothing there is known to be missing.
+    known_upto = seqs[-1] if len(seqs) == limits.event_batch else head.last_seq
+    fillable = min(over_age(cursor.marks, cursor.now, limits.gap_grace), known_upto)
+    missing = [seq for first, last in missing_between(cursor.seq, seqs, fillable) for seq in range(first, last + 1)]
+    if missing:
+        _fill(store, missing[:_FILL_CHUNK])
+        # The cursor moves only over numbers that were read, never over numbers just written.
+        return Look(Step.AGAIN, cursor.seq)
+    mark = Mark(head.last_seq, head.now)
+    marks = with_mark(cursor.marks, mark, cursor.seq, limits.mark_interval, limits.gap_grace)
+    if marks != cursor.marks:
+        store.progress.commit(cursor, seq=cursor.seq, marks=marks, poison=cursor.poison, entry=None)
+    return Look(Step.WAITING, cursor.seq)
+
+
+def _fill(store: TenantStore, missing: Sequence[int]) -> None:
+    try:
+        filled = store.log.fill(missing)
+    except TransientError as error:
+        _log.info("tenant %s: holes from %d on could not be filled yet: %s", store.tenant_id, missing[0], error)
+        return
+    if filled:
+        _log.warning(
+            "tenant %s: %d numbers from %d on were missing for longer than the grace; a tombstone fills each",
+            store.tenant_id,
+            filled,
+            missing[0],
+        )
+
+
+def _materialize(
+    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry], *, last_read: bool
+) -> Look:
+    batch, new_ids = _make_durable(store, runtime, cursor, entries)
+    if not batch.length:
+        if batch.poison != cursor.poison:
+            store.progress.commit(cursor, seq=cursor.seq, marks=cursor.marks, poison=batch.poison, entry=None)
+        return Look(Step.BLOCKED, cursor.seq)
+    reached = entries[batch.length - 1].seq
+    entry = JournalEntry(
+        entry_id=runtime.entropy.token(),
+        follows=cursor.entry_id,
+        first_seq=cursor.seq + 1,
+        last_seq=reached,
+        rows=len(batch.rows),
+        skips=batch.skips,
+    )
+    marks = tuple(mark for mark in cursor.marks if mark.last_seq > reached)
+    moved = store.progress.commit(cursor, seq=reached, marks=marks, poison=batch.poison.above(reached), entry=entry)
+    if new_ids:
+        offer_slice(store, runtime)
+    if not moved:
+        return Look(Step.AGAIN, cursor.seq, len(new_ids))
+    whole = last_read and batch.length == len(entries)
+    return Look(Step.CAUGHT_UP if whole else Step.ADVANCED, reached, len(new_ids))
+
+
+def _make_durable(
+    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry]
+) -> tuple[Batch, frozenset[str]]:
+    """Decide the whole batch, then insert its rows; a row that the store refuses for good fails its event (E15)."""
+    refused: dict[int, str] = {}
+    while True:
+        batch = decide_batch(store, runtime, cursor, entries, refused)
+        try:
+            new_ids = store.effects.materialize(batch.rows, cursor.now) if batch.rows else frozenset()
+        except RowsRefusedError as error:
+            found = {row.seq: error.reasons[row.effect_id] for row in batch.rows if row.effect_id in error.reasons}
+            if found.keys() <= refused.keys():
+                raise TransientError(f"rows are refused that were left out: {error}") from error
+            refused |= found
+            continue
+        for row in batch.rows:
+            if row.kind == DEAD_EVENT and row.effect_id in new_ids:
+                _log.error(
+                    "tenant %s: event %d is parked as dead letter %s: %s",
+                    store.tenant_id,
+                    row.seq,
+                    row.effect_id,
+                    row.error,
+                )
+        return batch, new_ids

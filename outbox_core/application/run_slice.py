@@ -1,0 +1,168 @@
+"""One worker's turn for one tenant: claim, run, settle, for about a second."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outbox_core.application.execute_effect import Known, execute_effect
+from outbox_core.application.hand import Hand
+from outbox_core.application.heart import Heart
+from outbox_core.application.leave_slot import leave_slot
+from outbox_core.application.offer_slice import offer_slice
+from outbox_core.application.patience import patiently
+from outbox_core.domain.effect_lifecycle import State
+from outbox_core.domain.errors import TransientError
+from outbox_core.ports.slots import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from outbox_core.domain.effect import Claim, Effect, Settlement
+    from outbox_core.ports.runtime import Runtime
+    from outbox_core.ports.store import TenantStore
+
+_log = logging.getLogger("outbox.slice")
+
+
+@dataclass(slots=True)
+class SliceReport:
+    """What a slice came to: rows claimed, settled, fenced out, given back unrun; `more` says that others are due."""
+
+    claimed: int = 0
+    settled: int = 0
+    fenced_out: int = 0
+    more: bool = False
+
+
+def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) -> SliceReport | None:
+    """Work a tenant's due rows for about a slice's time; None where its slots are taken, or `token` is not held.
+
+    A claim whose worker dies is found again when its lease is over (E28). Where rows are still due at the end the
+    slice puts itself back at the tail of the queue, with its slot. Raises TransientError where the store does not
+    answer; what was claimed is released, or comes back with its lease.
+    """
+    hold = runtime.limits.slot_hold
+    slot = store.slots.take(Lane.SLICE, hold) if token is None else store.slots.rotate(Lane.SLICE, token, hold)
+    if slot is None:
+        return None
+    report = SliceReport()
+    try:
+        _work(store, runtime, slot, report)
+    except BaseException:
+        leave_slot(store, Lane.SLICE, slot)
+        raise
+    goes_on = report.more and store.slots.extend(Lane.SLICE, slot, hold)
+    if not (goes_on and runtime.hints.slice(store.tenant_id, slot)):
+        leave_slot(store, Lane.SLICE, slot)
+    return report
+
+
+def _work(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
+    limits, clock = runtime.limits, runtime.clock
+    ends = clock.monotonic() + limits.slice_time.total_seconds()
+    report.more = True
+    while report.more and clock.monotonic() < ends and not runtime.stopping():
+        claim = store.effects.claim_due(limits.claim_batch, worker=runtime.worker, lease=limits.effect_lease)
+        report.more = claim.more or claim.parked > 0
+        if not claim.effects:
+            continue
+        report.claimed += len(claim.effects)
+        if claim.more:
+            # More is due than one claim takes: let another worker have a share.
+            offer_slice(store, runtime)
+        _Turn(store, runtime, slot, claim, report).take(ends)
+
+
+class _Turn:
+    """One claim in hand: run its rows while the heart beats, then write what they came to."""
+
+    def __init__(self, store: TenantStore, runtime: Runtime, slot: str, claim: Claim, report: SliceReport) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._slot = slot
+        self._claim = claim
+        self._report = report
+        self._hand = Hand(claim, runtime.clock, runtime.limits.effect_lease)
+
+    def take(self, slice_ends: float) -> None:
+        """Run the rows until the slice ends, and leave none of them in hand."""
+        heart = Heart(
+            self._store,
+            self._runtime,
+            self._hand,
+            slice_ends=slice_ends,
+            write_decided=lambda: self._write_decided(0.0),
+            extend_slot=self._extend_slot,
+        )
+        try:
+            with heart:
+                known = _read_known(self._store, self._claim)
+                for effect in self._claim.effects:
+                    if self._runtime.stopping():
+                        break
+                    self._run(effect, known)
+        finally:
+            self._leave()
+
+    def _run(self, effect: Effect, known: Known) -> None:
+        if not self._hand.start(effect.effect_id, self._limit_of(effect, known)):
+            return
+        decided = None
+        try:
+            decided = execute_effect(self._store, self._runtime, self._hand, effect, known)
+        finally:
+            self._hand.finish(effect.effect_id, decided)
+
+    def _leave(self) -> None:
+        unrun = self._hand.take_waiting()
+        try:
+            self._write_decided(self._hand.lease_ends)
+        finally:
+            if unrun:
+                self._report.more = True
+                self._store.effects.release(self._claim, unrun)
+
+    def _write_decided(self, give_up: float) -> None:
+        """Write the outcomes; while the store does not answer, again until `give_up`, then they stay in hand."""
+        decided = self._hand.take_decided()
+        if not decided:
+            return
+        try:
+            settled = patiently(self._runtime.clock, give_up, lambda: self._store.effects.settle(self._claim, decided))
+        except TransientError:
+            self._hand.put_back(decided)
+            raise
+        self._report.settled += len(settled.owned)
+        self._report.fenced_out += len(settled.fenced_out)
+        _log_settled(self._store.tenant_id, decided, settled.owned, settled.fenced_out)
+
+    def _extend_slot(self) -> None:
+        self._store.slots.extend(Lane.SLICE, self._slot, self._runtime.limits.slot_hold)
+
+    def _limit_of(self, effect: Effect, known: Known) -> timedelta:
+        rule = known.rules.get(effect.sub_id)
+        bot = None if rule is None or isinstance(rule, str) else self._runtime.bots.get(rule.bot_id)
+        limits = self._runtime.limits
+        return min((bot and bot.time_limit) or limits.effect_time_limit, limits.max_time_limit)
+
+
+def _read_known(store: TenantStore, claim: Claim) -> Known:
+    """Read what the rows of a claim need, each in one call; rules by what they are now (E34)."""
+    return Known(
+        finished=store.effects.finished_runs([effect.effect_id for effect in claim.effects]),
+        rules=store.subscriptions.get({effect.sub_id for effect in claim.effects}),
+        events=store.log.get({effect.event_id for effect in claim.effects}),
+    )
+
+
+def _log_settled(
+    tenant_id: str, decided: Mapping[str, Settlement], owned: frozenset[str], fenced_out: frozenset[str]
+) -> None:
+    for effect_id in sorted(fenced_out):
+        _log.warning("tenant %s: effect %s was claimed by another worker; nothing is written", tenant_id, effect_id)
+    for effect_id in sorted(owned):
+        if decided[effect_id].edge.target is State.FAILED:
+            _log.warning("tenant %s: effect %s is parked: %s", tenant_id, effect_id, decided[effect_id].error)
