@@ -130,7 +130,7 @@ def _switch(value: object) -> object:
 class Settings(BaseSettings):
     """What a process must know of its deployment; `load_settings` reads it from the environment.
 
-    `bots` are modules to import. `hints` off means that no message follows an append or a drain: ticks find the work.
+    `bots` are modules to import. `hints` off means that nothing but ticks finds work.
     Addresses are secrets, since they may carry a password.
     """
 

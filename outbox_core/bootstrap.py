@@ -1,0 +1,255 @@
+"""The composition root: the only place where ports meet their adapters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import weakref
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from outbox_core.adapters.mongo.client import connect
+from outbox_core.adapters.mongo.store import MongoStore
+from outbox_core.adapters.system import SystemClock, SystemEntropy
+from outbox_core.application.append_events import append_events
+from outbox_core.application.drain_tenant import drain_tenant
+from outbox_core.application.ingest_delivery import ingest_delivery
+from outbox_core.application.new_event import new_event
+from outbox_core.application.offer_drains import offer_drains
+from outbox_core.application.offer_slices import offer_slices
+from outbox_core.application.repair_undrained import repair_undrained
+from outbox_core.application.run_in_transaction import run_in_transaction
+from outbox_core.application.run_slice import run_slice
+from outbox_core.bots import registry
+from outbox_core.domain.errors import InvalidInputError, OutboxError
+from outbox_core.domain.forge_delivery import Ignored
+from outbox_core.domain.identity import require_id
+from outbox_core.ports.hints import NoHints
+from outbox_core.ports.runtime import Runtime
+from outbox_core.settings import Settings, load_settings
+from outbox_core.sources.github import read_delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from outbox_core.application.append_events import Appended
+    from outbox_core.application.drain_tenant import DrainReport
+    from outbox_core.application.ingest_delivery import Ingested
+    from outbox_core.application.run_in_transaction import OutboxTransaction
+    from outbox_core.application.run_slice import SliceReport
+    from outbox_core.domain.event import NewEvent
+    from outbox_core.ports.hints import Hints
+    from outbox_core.ports.store import Store, TenantStore
+
+_logger = logging.getLogger("outbox.bootstrap")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What belongs to one process: a connection does not survive a fork, nor does a worker's name."""
+
+    store: Store
+    runtime: Runtime
+    close: Callable[[], None]
+
+
+class Outbox:
+    """A whole outbox on one database, for applications and for tasks.
+
+    Safe for threads, and across forks: the connection is made on first use, in each process anew. Every method that
+    asks the store may raise TransientError; the same call may then be made again.
+    """
+
+    def __init__(self, settings: Settings, *, hints: Hints, offers: Hints, stopping: Callable[[], bool]) -> None:
+        """Wire it; nothing is sent yet. `from_settings` is the usual way."""
+        self._settings = settings
+        self._hints = hints
+        self._offers = offers
+        self._stopping = stopping
+        self._inherited: list[_Opened] = []
+        self._opened: _Opened | None = None
+        self._lock = threading.Lock()
+        _start_over_in_children(self)
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings | None = None,
+        *,
+        hints: Hints | None = None,
+        offers: Hints | None = None,
+        stopping: Callable[[], bool] | None = None,
+    ) -> Self:
+        """Return an outbox over these settings, else over the environment's (ConfigurationError if they are wrong).
+
+        `hints` tell a worker at once of what was written or left over; without them ticks find it. `offers` carry what
+        a tick found; they are `hints` unless given. `stopping` says that this process shuts down.
+        """
+        sent = hints or NoHints()
+        return cls(settings or load_settings(), hints=sent, offers=offers or sent, stopping=stopping or (lambda: False))
+
+    @property
+    def settings(self) -> Settings:
+        """What it was made from."""
+        return self._settings
+
+    @property
+    def store(self) -> Store:
+        """The store, for reading rows, rules and counts; its handles are bound to one tenant each."""
+        return self._process.store
+
+    @property
+    def runtime(self) -> Runtime:
+        """What use cases are given in this process."""
+        return self._process.runtime
+
+    def tenant(self, tenant: str) -> TenantStore:
+        """Return one tenant's handle; InvalidInputError where that is no id."""
+        return self._process.store.tenant(tenant)
+
+    def close(self) -> None:
+        """Close this process's connection; the next call makes another."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    # What an application does.
+
+    def append(self, tenant: str, **event: Any) -> Appended:  # noqa: ANN401 - the keywords of new_event
+        """Append one event, described by the keywords of `application.new_event`.
+
+        The same event_id again is the same event, under its first number (E46); without one, each call is another
+        event, its own repeats after a lost answer excepted. Raises InvalidInputError or EventTooLargeError: nothing is
+        written then.
+        """
+        return self.append_many(tenant, [new_event(self.runtime.entropy, **event)])[0]
+
+    def append_many(self, tenant: str, events: Sequence[NewEvent]) -> Sequence[Appended]:
+        """Append events in hand, in this order, in one block of numbers."""
+        return append_events(self.tenant(tenant), self.runtime, events)
+
+    def run_in_transaction(self, tenant: str, body: Callable[[OutboxTransaction], _T]) -> _T:
+        """Run `body` in one transaction: what it writes and what it appends commits together, or not at all (E02).
+
+        The body writes through `transaction.database`, passing `session=transaction.session`, and appends with
+        `transaction.append(type=…)`. It may be run again after a conflict, so it must do nothing else.
+        """
+        return run_in_transaction(self.tenant(tenant), self.runtime, body)
+
+    def ingest_github(self, tenant: str, headers: Mapping[str, str], raw: bytes) -> Ingested | Ignored:
+        """Take in one webhook delivery of GitHub: its headers, and its body byte for byte.
+
+        Its signature is verified where OUTBOX_GITHUB_SECRET is set. A redelivery is the same event. Raises
+        InvalidInputError: nothing is written then.
+        """
+        store, secret = self.tenant(tenant), self._settings.github_secret
+        delivery = read_delivery(headers, raw, secret=secret.get_secret_value() if secret else None)
+        return delivery if isinstance(delivery, Ignored) else ingest_delivery(store, self.runtime, delivery)
+
+    def ensure_schema(self) -> Sequence[str]:
+        """Bring the database up to date; return the steps applied now. A repeat does nothing.
+
+        Raises ConfigurationError where the database is not fit for this.
+        """
+        return self.store.maintenance.ensure_schema()
+
+    # What a message starts. Its arguments may be anything: a lie is refused with one log line.
+
+    def drain_tick(self) -> None:
+        """Offer a drain of every tenant that has undrained events."""
+        with _told("the drain tick"):
+            offer_drains(self.store, self._offering)
+
+    def sweep_tick(self) -> None:
+        """Offer slices to every tenant that has due rows."""
+        with _told("the sweep tick"):
+            offer_slices(self.store, self._offering)
+
+    def repair_undrained(self) -> None:
+        """Set undrained flags right that are wrong (E16)."""
+        with _told("the repair of undrained flags"):
+            repair_undrained(self.store, self._offering)
+
+    def drain_tenant(self, tenant: object, token: object = None) -> DrainReport | None:
+        """Drain one tenant for about a second; None where the message lied, or its slot is not held."""
+        message = self._checked("drain_tenant", tenant, token)
+        if message is None:
+            return None
+        store, slot = message
+        with _told(f"a drain of tenant {store.tenant_id}"):
+            return drain_tenant(store, self.runtime, slot)
+
+    def run_slice(self, tenant: object, token: object = None) -> SliceReport | None:
+        """Claim, run and settle one tenant's due rows for about a second; None where the message lied."""
+        message = self._checked("run_slice", tenant, token)
+        if message is None:
+            return None
+        store, slot = message
+        with _told(f"a slice of tenant {store.tenant_id}"):
+            return run_slice(store, self.runtime, slot)
+
+    def _checked(self, task: str, tenant: object, token: object) -> tuple[TenantStore, str | None] | None:
+        try:
+            return self.tenant(require_id(tenant, "tenant")), None if token is None else require_id(token, "token")
+        except InvalidInputError as error:
+            _logger.warning("a message for %s was refused: %s", task, error)
+            return None
+
+    @property
+    def _offering(self) -> Runtime:
+        return replace(self.runtime, hints=self._offers)
+
+    @property
+    def _process(self) -> _Opened:
+        opened = self._opened
+        if opened is None:
+            with self._lock:
+                opened = self._opened = self._opened or self._open()
+        return opened
+
+    def _open(self) -> _Opened:
+        settings, clock, entropy = self._settings, SystemClock(), SystemEntropy()
+        database = connect(settings.mongo_url.get_secret_value(), settings.mongo_db, settings.limits)
+        runtime = Runtime(
+            clock=clock,
+            entropy=entropy,
+            hints=self._hints,
+            bots=registry,
+            limits=settings.limits,
+            worker=f"{socket.gethostname()}:{os.getpid()}:{entropy.token()[:8]}",
+            stopping=self._stopping,
+        )
+        return _Opened(MongoStore(database, settings.limits, clock, entropy), runtime, database.client.close)
+
+    def _start_over(self) -> None:
+        """In a forked child: another thread may have held the lock, and the parent's connection is the parent's."""
+        self._lock = threading.Lock()
+        if self._opened is not None:
+            # Kept, not closed: closing would speak over the parent's sockets.
+            self._inherited.append(self._opened)
+            self._opened = None
+
+
+def _start_over_in_children(outbox: Outbox) -> None:
+    reference = weakref.ref(outbox)
+
+    def start_over() -> None:
+        if (alive := reference()) is not None:
+            alive._start_over()  # noqa: SLF001 - this module's own class
+
+    os.register_at_fork(after_in_child=start_over)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Log what did not succeed, in one line; the error goes on to whoever watches tasks. A later tick tries again."""
+    try:
+        yield
+    except OutboxError as error:
+        _logger.warning("%s ended early, a later tick goes on: %s", what, error)
+        raise

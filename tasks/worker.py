@@ -1,0 +1,73 @@
+"""What a worker does at its start and its end, beside running tasks."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from celery import signals
+
+from outbox_core.bots import load_bots, registry
+from outbox_core.domain.errors import ConfigurationError, OutboxError
+from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_logger = logging.getLogger(__name__)
+
+
+@signals.worker_init.connect
+def _prepare(**_given: object) -> None:
+    """Import the bots and ensure the schema, in the pool's parent, before it forks.
+
+    The connection is closed again: a MongoDB client does not survive a fork. What no restart by itself can mend ends
+    the worker with one line.
+    """
+    _or_exit(_load_bots)
+    _or_exit(_ensure_schema)
+
+
+def _load_bots() -> None:
+    load_bots(settings.bots)
+    registry.check(settings.limits)
+    longest = registry.longest_limit(settings.limits)
+    app.tasks["outbox.run_slice"].time_limit = slice_hard_limit_s(longest.total_seconds())
+
+
+def _ensure_schema() -> None:
+    try:
+        applied = outbox.ensure_schema()
+    except ConfigurationError:
+        raise
+    except OutboxError as error:
+        _logger.warning("the schema could not be ensured (%s); run `outbox schema` where that is allowed", error)
+    else:
+        for step in applied:
+            _logger.info("schema step applied: %s", step)
+    finally:
+        outbox.close()
+
+
+def _or_exit(step: Callable[[], None]) -> None:
+    try:
+        step()
+    except ConfigurationError as error:
+        # SystemExit passes through Celery's signals, which swallow and log any other exception.
+        raise SystemExit(f"outbox: {error}") from None
+
+
+@signals.worker_ready.connect
+def _tell_ready(**_given: object) -> None:
+    bots = ", ".join(sorted(one.bot_id for one in registry)) or "none; set OUTBOX_BOTS"
+    _logger.info("outbox ready: database %s, bots: %s", settings.mongo_db, bots)
+
+
+@signals.worker_shutting_down.connect
+def _tell_children(**_given: object) -> None:
+    stopping.set()
+
+
+@signals.worker_process_shutdown.connect
+def _send_what_is_queued(**_given: object) -> None:
+    hints.flush()

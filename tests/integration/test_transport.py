@@ -1,0 +1,53 @@
+"""The transport's cure, and the fault upstream that it is there for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import kombu
+import pytest
+import redis
+from kombu.transport import redis as upstream
+
+from tasks import transport
+
+if TYPE_CHECKING:
+    from outbox_core.embedded import EmbeddedRedis
+
+
+def closed_channel(url: str, transport_class: type) -> upstream.Channel:
+    """A channel that outlives its connection, as a consumer's does when the broker dies under it."""
+    connection = kombu.Connection(url, transport=transport_class)
+    channel = connection.channel()
+    connection.release()
+    return channel
+
+
+@pytest.mark.promise("C03")
+@pytest.mark.scenario(36)
+def test_upstream_still_takes_a_closed_connection_for_a_fault_of_the_program(redis_server: EmbeddedRedis) -> None:
+    """Where this fails, kombu has mended it: tasks/transport.py can go."""
+    channel = closed_channel(redis_server.url, upstream.Transport)
+    with pytest.raises(AttributeError):
+        channel._connparams()
+
+
+@pytest.mark.promise("C03")
+@pytest.mark.scenario(36)
+def test_our_channel_reports_a_closed_connection_as_lost_which_makes_a_worker_reconnect(
+    redis_server: EmbeddedRedis,
+) -> None:
+    channel = closed_channel(redis_server.url, transport.Transport)
+    with pytest.raises(redis.exceptions.ConnectionError) as caught:
+        channel._connparams()
+    assert isinstance(caught.value, transport.Transport.connection_errors)
+
+
+def test_every_redis_address_gets_our_transport() -> None:
+    transport.register()
+    for scheme, expected in (
+        ("redis", transport.Transport),
+        ("rediss", transport.Transport),
+        ("sentinel", transport.SentinelTransport),
+    ):
+        assert kombu.Connection(f"{scheme}://127.0.0.1:1/0").get_transport_cls() is expected
