@@ -13,6 +13,9 @@ COMMENT_KINDS = {
 }
 """Kinds that speak of a card and leave it as it is, and where the payload holds the card."""
 
+ISSUE_SIDE_KIND = "issues"
+"""A card's kind that only speaks of a card where its issue is the other side of a pull request."""
+
 CONCERNS_NO_CARD = "concerns no card"
 
 OTHER_KINDS = frozenset(

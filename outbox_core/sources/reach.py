@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outbox_core.domain.event import APP, BOARD, FORGE
 from outbox_core.domain.subscription import DIRECT
-from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS
+from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, ISSUE_SIDE_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ SOURCES = (BOARD, FORGE, APP)
 CARD_STATES = ("open", "closed", "merged")
 """The states of a card that GitHub's deliveries set."""
 
-_TYPES_OF = {BOARD: tuple(CARD_KINDS), FORGE: tuple(COMMENT_KINDS)}
+_TYPES_OF = {BOARD: tuple(CARD_KINDS), FORGE: (*COMMENT_KINDS, ISSUE_SIDE_KIND)}
 
 
 def why_it_never_fires(subscription: Subscription) -> tuple[str, ...]:
