@@ -38,7 +38,7 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - celery's processes import this package and need no tables
     from rich.table import Table  # noqa: PLC0415 - as above
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -48,7 +48,9 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def instant_text(value: object) -> str:
     """Return an instant as people read it, to the second, in UTC."""
-    return value.strftime("%Y-%m-%d %H:%M:%SZ") if isinstance(value, datetime) else str(value or "")
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%SZ")
+    return "" if value is None else str(value)
 
 
 def _rendered(table: Table) -> str:
@@ -69,7 +71,7 @@ def _rendered(table: Table) -> str:
 def _cell(value: object) -> str:
     from rich.markup import escape  # noqa: PLC0415 - see table_text
 
-    return escape(instant_text(value) if isinstance(value, datetime) else "" if value is None else str(value))
+    return escape(instant_text(value))
 
 
 def _plain(value: object) -> object:

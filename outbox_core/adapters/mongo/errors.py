@@ -17,6 +17,7 @@ from pymongo.errors import (
     InvalidURI,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
 )
 
 from outbox_core.domain.errors import (
@@ -69,6 +70,10 @@ def as_outbox_error(error: BaseException) -> OutboxError:
         return UnstorableRowError(f"MongoDB cannot store this: {_brief(error)}")
     if isinstance(error, InvalidURI | DriverConfigurationError):
         return ConfigurationError(f"MongoDB: {_brief(error)}")
+    if isinstance(error, ServerSelectionTimeoutError):
+        # The driver's text goes on with its time-outs and what it knows of each server.
+        said = _brief(error).split(" (configured timeouts", 1)[0].split(", Timeout:", 1)[0]
+        return TransientError(f"MongoDB cannot be reached: {said}")
     if isinstance(error, OperationFailure) and is_refused_for_good(error.code):
         return UnstorableRowError(f"MongoDB refused this: {_brief(error)}")
     return TransientError(text)

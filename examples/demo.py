@@ -1,0 +1,278 @@
+"""From nothing to settled effects on real parts: `make demo`, or `python -m examples.demo`.
+
+Starts a private replica set, a broker, workers, a beat and Flower; subscribes eight bots; takes in GitHub deliveries;
+waits until every effect is settled; prints what became of each, and ends with 0 only if all of it is as it must be.
+
+    DEMO_INPUT=FILE  other deliveries than the project's own, one JSON object a line
+    DEMO=stay        keep everything running afterwards, until Ctrl-C
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.demo_target import Target
+from outbox_core import Match, Outbox
+from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.ingest_delivery import ingest_delivery
+from outbox_core.application.tenant_stats import TenantStats, tenant_stats
+from outbox_core.cli.opening import apply_schema
+from outbox_core.cli.output import print_table
+from outbox_core.cli.stack import Stack
+from outbox_core.cli.stopping import StopRequested, stop_signals
+from outbox_core.domain.errors import OutboxError
+from outbox_core.domain.forge_delivery import Delivery
+from outbox_core.domain.subscription import Subscription
+from outbox_core.sources.github_lines import Checked, check_lines, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TENANT = "demo"
+OWN_INPUT = Path(__file__).with_name("github_deliveries.jsonl")
+MOST_SECONDS = 90.0
+
+# Shorter than a deployment's, so that retries are seen within seconds.
+SETTINGS = {
+    "OUTBOX_BOTS": "examples.bots",
+    "OUTBOX_DRAIN_TICK": "1s",
+    "OUTBOX_SWEEP_TICK": "1s",
+    "OUTBOX_BACKOFF_BASE": "500ms",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A subscription of the demo: what it shows, and how its rows must end (`parked`, or an outcome of a done row)."""
+
+    shows: str
+    subscription: Subscription
+    ends: str
+
+
+def rules(target: Target) -> list[Rule]:
+    def rule(shows: str, ends: str, sub_id: str, bot_id: str, match: Match, **variables: object) -> Rule:
+        return Rule(
+            shows, Subscription(tenant_id=TENANT, sub_id=sub_id, bot_id=bot_id, match=match, vars=variables), ends
+        )
+
+    later = {"every_seconds": 1}
+    return [
+        rule("a label", "delivered", "bugs", "file-it", Match(types=("issues",), labels=("bug",)), folder="bugs"),
+        rule("a state", "delivered", "merged", "file-it", Match(subject_states=("merged",)), folder="merged"),
+        rule("type and action", "delivered", "opened", "print-it", Match(sources=("board",), actions=("opened",))),
+        rule(
+            "fails, is retried",
+            "delivered",
+            "labeled",
+            "call-back",
+            Match(actions=("labeled",)),
+            url=target.url("/flaky"),
+        ),
+        rule(
+            "waits for its target",
+            "delivered",
+            "closed",
+            "wait-for-target",
+            Match(actions=("closed",)),
+            url=target.url("/later"),
+            **later,
+        ),
+        rule(
+            "refused by its target",
+            "parked",
+            "comments",
+            "call-back",
+            Match(types=("issue_comment",)),
+            url=target.url("/gone"),
+        ),
+        rule(
+            "disabled meanwhile",
+            "subscription_disabled",
+            "paused",
+            "wait-for-target",
+            Match(types=("issues",)),
+            url=target.url("/never"),
+            **later,
+        ),
+        rule(
+            "removed meanwhile",
+            "subscription_not_found",
+            "obsolete",
+            "wait-for-target",
+            Match(types=("pull_request",)),
+            url=target.url("/never"),
+            **later,
+        ),
+    ]
+
+
+def main() -> int:
+    given = os.environ.get("DEMO_INPUT", "")
+    source = Path(given) if given else OWN_INPUT
+    try:
+        with source.open("rb") as stream:
+            checked = check_lines(stream, secret=None)
+    except OSError as error:
+        print(f"demo: {source} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
+    if checked.bad:
+        print("\n".join(f"demo: {error}" for error in checked.errors), file=sys.stderr)
+        return 2
+    for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
+        del os.environ[name]  # The demo is by itself: it must never reach a real deployment.
+    folder = Path(tempfile.mkdtemp(prefix="outbox-demo-"))
+    code = 1
+    try:
+        with stop_signals(), Target() as target:
+            code = _run(folder, target, source, checked, own=not given)
+    except StopRequested:
+        print("demo: stopped", file=sys.stderr)
+        code = code or 130
+    except OutboxError as error:
+        print(f"demo: {error}", file=sys.stderr)
+    if code == 1:
+        print(f"demo: the logs are in {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _run(folder: Path, target: Target, source: Path, checked: Checked, *, own: bool) -> int:
+    started = time.monotonic()
+    stack = Stack(folder, workers=2, settings=SETTINGS, report=print)
+    try:
+        stack.start(before_programs=apply_schema)
+        print(f"The stack runs after {time.monotonic() - started:.1f} s; Flower is at {stack.flower_url}\n")
+        as_it_must = _play(stack, target, source, checked, own=own)
+        print(f"\n{time.monotonic() - started:.1f} s in all.")
+        if os.environ.get("DEMO") == "stay":
+            _stay(stack)
+    finally:
+        stack.stop()
+    return 0 if as_it_must else 1
+
+
+def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: bool) -> bool:
+    os.environ.update(stack.environment)
+    outbox = Outbox.from_settings()
+    try:
+        store = outbox.tenant(TENANT)
+        all_rules = rules(target)
+        for rule in all_rules:
+            add_subscription(store, rule.subscription)
+        taken = 0
+        with source.open("rb") as stream:
+            for line in read_lines(stream, secret=None):
+                if isinstance(line.said, Delivery):
+                    taken += ingest_delivery(store, outbox.runtime, line.said).fresh
+        print(f"{taken} deliveries became events, {checked.deliveries - taken} came again,", end=" ")
+        print(f"{checked.ignored.total()} concern no card: {_counted(checked.ignored)}\n")
+
+        # Their rows are queued: the bot asks to be retried later, since its target never comes up.
+        settled = _wait(outbox, stack, "drained", lambda stats: stats.undrained == 0)
+        store.subscriptions.set_enabled("paused", enabled=False)
+        store.subscriptions.remove("obsolete")
+        target.open_up()
+        settled = settled and _wait(outbox, stack, "settled", lambda stats: stats.undrained == 0 and stats.live == 0)
+        return _told(outbox, all_rules, own=own) and settled
+    finally:
+        outbox.close()
+
+
+def _wait(outbox: Outbox, stack: Stack, what: str, condition: Callable[[TenantStats], bool]) -> bool:
+    """Wait, and show how far it is; False after MOST_SECONDS."""
+    deadline = time.monotonic() + MOST_SECONDS
+    shown = ""
+    while time.monotonic() < deadline:
+        stack.tend()
+        stats = tenant_stats(outbox.tenant(TENANT))
+        line = _progress(stats)
+        if line != shown:
+            print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n")
+            sys.stdout.flush()
+            shown = line
+        if condition(stats):
+            if sys.stdout.isatty():
+                print()
+            return True
+        time.sleep(0.3)
+    print(f"\ndemo: not everything was {what} within {MOST_SECONDS:g} s", file=sys.stderr)
+    return False
+
+
+def _progress(stats: TenantStats) -> str:
+    done = sum(count for state, count in stats.rows.items() if state.startswith("done"))
+    return (
+        f"  drained {stats.drained_seq} of {stats.last_seq} events; "
+        f"{stats.live} effects live, {done} done, {stats.rows.get('failed', 0)} parked"
+    )
+
+
+def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
+    """Print what became of each rule's effects; say whether each ended as it must."""
+    ends: dict[str, Counter[str]] = defaultdict(Counter)
+    tries: Counter[str] = Counter()
+    parked: Counter[str] = Counter()
+    after = ""
+    while rows := outbox.tenant(TENANT).effects.list(after=after, limit=1_000):
+        after = rows[-1]["_id"]
+        for row in rows:
+            end = "parked" if row["state"] == "failed" else row.get("outcome") or row["state"]
+            ends[row["sub_id"]][end] += 1
+            tries[row["sub_id"]] += row["attempts"] + (end == "delivered")
+            if end == "parked":
+                parked[row["last_error"]] += 1
+    print()
+    table, as_it_must = [], True
+    for rule in all_rules:
+        sub_id = rule.subscription.sub_id
+        found = ends.pop(sub_id, Counter())
+        right = set(found) <= {rule.ends} and bool(found or not own)
+        if sub_id == "labeled":  # Each one failed once before it was delivered.
+            right = right and tries[sub_id] == 2 * found.total()
+        as_it_must = as_it_must and right
+        table.append(
+            (
+                sub_id,
+                rule.subscription.bot_id,
+                rule.shows,
+                found.total(),
+                found.get("delivered", 0),
+                _counted(Counter({name: n for name, n in found.items() if name not in {"delivered", "parked"}})),
+                found.get("parked", 0),
+                "as it must" if right else f"must be {rule.ends}",
+            )
+        )
+    print_table(("subscription", "bot", "shows", "matched", "launched", "dropped", "parked", ""), table)
+    for error, count in parked.items():
+        print(f"\nparked {count}: {error}")
+    if ends:
+        print(f"\nrows of no subscription: {dict(ends)}")
+    return as_it_must and not ends
+
+
+def _counted(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counter.items()))
+
+
+def _stay(stack: Stack) -> None:
+    print(f"\nFlower is at {stack.flower_url}. Look around with:\n")
+    for name in ("OUTBOX_MONGO_URL", "OUTBOX_BROKER_URL"):
+        print(f"export {name}='{stack.environment[name]}'")
+    print(f".venv/bin/outbox effects list --tenant {TENANT}\n\nCtrl-C stops all of it.", flush=True)
+    while True:
+        time.sleep(0.5)
+        stack.tend()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

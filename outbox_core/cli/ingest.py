@@ -1,0 +1,134 @@
+"""`outbox ingest`: take in a file of webhook deliveries, checked whole before anything is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import click
+
+from outbox_core.application.ingest_delivery import ingest_delivery
+from outbox_core.cli.group import Exit
+from outbox_core.cli.opening import opened, require_schema
+from outbox_core.cli.output import json_option, print_json, print_table, say, tenant_option
+from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.forge_delivery import Delivery
+from outbox_core.domain.identity import require_id
+from outbox_core.sources.github_lines import check_lines, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from outbox_core.bootstrap import Outbox
+    from outbox_core.sources.github_lines import Checked, Line
+
+_LONG = 200
+"""From this many deliveries on a terminal sees a progress bar."""
+
+
+@click.command(short_help="Take in a file of GitHub deliveries.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@tenant_option
+@click.option("--keep-going", is_flag=True, help="Take the good lines of a file that has bad ones.")
+@json_option
+@click.pass_context
+def ingest(ctx: click.Context, *, file: Path, tenant: str, keep_going: bool, as_json: bool) -> None:
+    """Take in FILE, or standard input for `-`: one delivery a line.
+
+    \b
+      {"event": "issues", "delivery": ID, "payload": {...}}
+    or, signed,
+      {"event": "issues", "delivery": ID, "body": TEXT,
+       "signature": "sha256=..."}
+
+    The file is checked whole first: one bad line, and nothing is taken. With --keep-going the good lines are taken,
+    and the exit code is 1 where there were bad ones. Taking a delivery twice is one event. Where OUTBOX_GITHUB_SECRET
+    is set, every line must carry a body and its signature.
+
+    \b
+    JSON: {"taken": N, "known": N, "ignored": {KIND: N, ...}, "refused": N,
+      "errors": [TEXT, ...]}
+    "known" were taken before; "errors" are the first of the refused.
+    """  # noqa: D301 - click's mark for text that it must not wrap
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(_readable(file))
+        outbox = stack.enter_context(opened())
+        require_id(tenant, "tenant")
+        secret = outbox.settings.github_secret
+        key = secret.get_secret_value() if secret else None
+        checked = check_lines(stream, secret=key)
+        for error in checked.errors:
+            say(f"outbox: {error}")
+        if checked.bad > len(checked.errors):
+            say(f"outbox: and {checked.bad - len(checked.errors)} more bad lines")
+        if checked.bad and not keep_going:
+            say("outbox: nothing was taken; mend the file, or give --keep-going to take its good lines")
+            if as_json:
+                _print(Counter(), checked, as_json=True)
+            ctx.exit(Exit.BAD_INPUT)
+        require_schema(outbox)
+        stream.seek(0)
+        counts = _take(outbox, tenant, read_lines(stream, secret=key), checked.deliveries, quiet=as_json)
+    _print(counts, checked, as_json=as_json)
+    ctx.exit(Exit.REFUSED if checked.bad else Exit.OK)
+
+
+def _take(outbox: Outbox, tenant: str, lines: Iterator[Line], deliveries: int, *, quiet: bool) -> Counter[str]:
+    """Take the good lines; return how many deliveries were taken, and how many were known."""
+    store, runtime = outbox.tenant(tenant), outbox.runtime
+    counts: Counter[str] = Counter()
+    hidden = quiet or deliveries < _LONG or not sys.stderr.isatty()
+    with click.progressbar(length=deliveries, label="taking", file=sys.stderr, hidden=hidden) as bar:
+        for line in lines:
+            if isinstance(line.said, Delivery):
+                counts["taken" if ingest_delivery(store, runtime, line.said).fresh else "known"] += 1
+                bar.update(1)
+    return counts
+
+
+def _print(counts: Counter[str], checked: Checked, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "taken": counts["taken"],
+                "known": counts["known"],
+                "ignored": dict(sorted(checked.ignored.items())),
+                "refused": checked.bad,
+                "errors": [str(error) for error in checked.errors],
+            }
+        )
+        return
+    print_table(
+        ("deliveries", ""),
+        [
+            ("taken", counts["taken"]),
+            ("known already", counts["known"]),
+            *((f"ignored: {kind}", count) for kind, count in sorted(checked.ignored.items())),
+            ("refused", checked.bad),
+        ],
+    )
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[BinaryIO]:
+    """Open the file so that it can be read twice; what cannot be, standard input above all, is copied first."""
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+        if str(file) == "-" or not stream.seekable():
+            stream = _copied(stream)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def _copied(stream: BinaryIO) -> BinaryIO:
+    copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - whoever asked for it closes it
+    shutil.copyfileobj(stream, copy)
+    copy.seek(0)
+    return copy

@@ -1,0 +1,418 @@
+"""The whole stack in a folder of its own: a replica set, a broker, a worker pool, a beat and Flower.
+
+Nothing of it outlives its parent: `stop` ends the parts in order, and a watchdog does after a kill -9. A part that
+dies is started again after a pause; one that keeps dying ends the stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, Self
+from urllib.parse import urlsplit
+
+from outbox_core.cli import programs
+from outbox_core.domain.errors import TransientError
+from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis, EmbeddedServerError, Process, Supervisor
+from outbox_core.embedded.server import HOST, port_is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+READY_WITHIN = timedelta(seconds=60)
+WORKER_GRACE = timedelta(seconds=75)
+"""A warm shutdown lets the bot in hand finish; its own limit is a minute."""
+
+PROGRAM_GRACE = timedelta(seconds=10)
+FORMER_WITHIN = timedelta(seconds=20)
+"""How long the parts of a stack whose parent was killed may take to be ended."""
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+DEATHS_IN_A_ROW = 5
+STEADY_S = 60.0
+"""A part that has run this long starts at the first pause again."""
+
+_FLOWER_PORT = 5555
+_FLOWER_PORTS = 50
+_REDIS_PORT = 6379
+_BROKER_WITHIN_S = 5.0
+_LOG_BYTES = 64 * 1024
+
+
+class Part(Protocol):
+    """A server or a program of the stack."""
+
+    name: str
+
+    @property
+    def log(self) -> Path: ...  # noqa: D102 - where it writes
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102 - of the program itself
+
+    @property
+    def running(self) -> bool: ...  # noqa: D102 - was started and has not ended
+
+    def start(self) -> None: ...  # noqa: D102 - returns when it works, or raises EmbeddedServerError
+
+    def stop(self) -> None: ...  # noqa: D102 - warm, within its grace; a repeat call does nothing
+
+
+@dataclass(slots=True)
+class Program:
+    """A program of ours as a part; `is_ready` is asked with what its log has said since the start."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str]
+    supervisor: Supervisor
+    is_ready: Callable[[str], bool]
+    grace: timedelta = PROGRAM_GRACE
+    lock_fd: int = -1
+    _process: Process | None = None
+    _log_from: int = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id; EmbeddedServerError while it was not started."""
+        if self._process is None:
+            raise EmbeddedServerError(f"{self.name} is not started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start it, and return at once."""
+        self._forget()
+        self._log_from = self.log.stat().st_size if self.log.exists() else 0
+        self._process = self.supervisor.spawn(
+            self.name,
+            self.argv,
+            log=self.log,
+            env=self.env,
+            stop_grace=self.grace,
+            pass_fds=[self.lock_fd] if self.lock_fd >= 0 else [],
+        )
+
+    def await_ready(self) -> None:
+        """Wait until it works; EmbeddedServerError where it ends or takes too long."""
+        if self._process is not None:
+            self._process.await_ready(lambda: self.is_ready(self._said()), READY_WITHIN)
+
+    def start(self) -> None:
+        """Start it, and return when it works."""
+        self.launch()
+        self.await_ready()
+
+    def stop(self) -> None:
+        """TERM, wait for its grace, KILL."""
+        if self._process is not None:
+            self._process.stop()
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._process is not None:
+            self.supervisor.forget(self._process)
+            self._process = None
+
+    def _said(self) -> str:
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._log_from)
+            return log.read(_LOG_BYTES).decode("utf-8", "replace")
+        return ""
+
+
+@dataclass(slots=True)
+class _Deaths:
+    """How often a part has died in a row, and when it is started again."""
+
+    count: int = 0
+    again_at: float | None = None
+    started_at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One line of what runs: what it is, where it is reached, where it writes."""
+
+    what: str
+    address: str
+    log: Path | None
+    pid: int | None
+
+
+class Stack:
+    """Use it as a context manager, or `start`, `tend` once in a while, and `stop`.
+
+    `environment` holds what a process needs to use this stack, once it is started. A URL that is given is used
+    instead of a private server.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int = 2,
+        flower: bool = True,
+        flower_port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """Describe the stack; nothing is touched before `start`.
+
+        Args:
+            folder: where everything of it lies; made if missing.
+            workers: processes of the worker pool.
+            flower: whether Flower runs.
+            flower_port: its port; None takes 5555 or the next free one.
+            settings: OUTBOX_* variables; OUTBOX_MONGO_URL and OUTBOX_BROKER_URL take the place of the private servers.
+            report: hears one line about each part that died.
+        """
+        self.folder = folder.absolute()
+        self.environment: dict[str, str] = dict(settings or {})
+        self._workers = workers
+        self._with_flower = flower
+        self._asked_flower_port = flower_port
+        self._report = report or _say_nothing
+        self._supervisor = Supervisor()
+        self._locks: list[int] = []
+        self._servers: list[Part] = []
+        self._programs: list[Program] = []
+        self._deaths: dict[str, _Deaths] = {}
+        self._flower_port = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def flower_url(self) -> str | None:
+        """Where Flower is, None where it does not run."""
+        return f"http://{HOST}:{self._flower_port}/" if self._flower_port else None
+
+    @property
+    def places(self) -> list[Place]:
+        """What runs, in the order of starting."""
+        addresses = {
+            "mongod": self.environment.get("OUTBOX_MONGO_URL", ""),
+            "redis": self.environment.get("OUTBOX_BROKER_URL", ""),
+            "worker": f"{self._workers} processes",
+            "flower": self.flower_url or "",
+        }
+        given = [
+            Place(what, f"{_without_password(self.environment[variable])} (given by {variable})", None, None)
+            for what, variable in (("mongod", "OUTBOX_MONGO_URL"), ("redis", "OUTBOX_BROKER_URL"))
+            if all(part.name != what for part in self._servers)
+        ]
+        return given + [Place(part.name, addresses.get(part.name, ""), part.log, part.pid) for part in self._parts()]
+
+    def start(self, before_programs: Callable[[Mapping[str, str]], None] | None = None) -> None:
+        """Start all parts, and return when all work; after an error nothing keeps running.
+
+        Args:
+            before_programs: called with the environment when the servers run, before the first worker: the schema.
+
+        Raises:
+            EmbeddedServerError: the folder is in use, a program is missing or does not start, a port is taken.
+            TransientError: a server that was given by its URL cannot be reached.
+        """
+        try:
+            self._take_folder()
+            self._start_servers()
+            if before_programs is not None:
+                before_programs(self.environment)
+            self._start_programs()
+        except BaseException:
+            self.stop()
+            raise
+
+    def tend(self) -> None:
+        """Start again what has died, each after its pause; call it about twice a second.
+
+        Raises:
+            EmbeddedServerError: a part died five times in a row, or a server came back at another port.
+        """
+        for part in self._parts():
+            deaths = self._deaths.setdefault(part.name, _Deaths())
+            now = time.monotonic()
+            if part.running:
+                if deaths.count and now - deaths.started_at > STEADY_S:
+                    deaths.count = 0
+            elif deaths.again_at is None:
+                self._note_death(part, deaths, now)
+            elif now >= deaths.again_at:
+                self._start_again(part, deaths)
+
+    def stop(self) -> None:
+        """Stop beat, Flower, the workers (warm), the broker, the replica set; a repeat call does nothing."""
+        for part in reversed(self._parts()):
+            part.stop()
+        self._supervisor.stop_all()
+        self._servers.clear()
+        self._programs.clear()
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
+
+    def _parts(self) -> list[Part]:
+        return [*self._servers, *self._programs]
+
+    def _take_folder(self) -> None:
+        try:
+            (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+            ours = _locked(self.folder / "dev.lock", timedelta(0))
+            if ours is None:
+                raise EmbeddedServerError(f"{self.folder} is in use by another `outbox dev`: stop it, or give --folder")
+            self._locks.append(ours)
+            # Held by the programs too: after a kill -9 of the parent it lasts until the last of them has ended.
+            theirs = _locked(self.folder / "programs.lock", FORMER_WITHIN)
+            if theirs is None:
+                raise EmbeddedServerError(f"programs of an earlier `outbox dev` still run in {self.folder}")
+            self._locks.append(theirs)
+        except OSError as error:
+            raise EmbeddedServerError(f"the folder {self.folder} cannot be used: {error.strerror}") from error
+
+    def _start_servers(self) -> None:
+        if "OUTBOX_MONGO_URL" not in self.environment:
+            mongo = EmbeddedMongo(self.folder / "mongo", supervisor=self._supervisor)
+            self._servers.append(mongo)
+            mongo.start()
+            self.environment["OUTBOX_MONGO_URL"] = mongo.url
+        if "OUTBOX_BROKER_URL" not in self.environment:
+            redis = EmbeddedRedis(self.folder / "redis", supervisor=self._supervisor)
+            self._servers.append(redis)
+            redis.start()
+            self.environment["OUTBOX_BROKER_URL"] = redis.url
+        else:
+            _require_broker(self.environment["OUTBOX_BROKER_URL"])
+
+    def _start_programs(self) -> None:
+        self._add("worker", programs.worker(self._workers), _worker_is_ready, WORKER_GRACE)
+        if self._with_flower:
+            self._flower_port = self._choose_flower_port()
+            port = self._flower_port
+            self._add("flower", programs.flower(HOST, port), lambda _: port_is_open(port))
+        self._add("beat", programs.beat(), lambda said: "beat: Starting" in said)
+        for program in self._programs:
+            program.launch()
+        for program in self._programs:
+            program.await_ready()
+
+    def _add(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        is_ready: Callable[[str], bool],
+        grace: timedelta = PROGRAM_GRACE,
+    ) -> None:
+        self._programs.append(
+            Program(
+                name=name,
+                argv=[sys.executable, "-m", "celery", *arguments],
+                log=self.folder / "logs" / f"{name}.log",
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
+                supervisor=self._supervisor,
+                is_ready=is_ready,
+                grace=grace,
+                lock_fd=self._locks[-1],
+            )
+        )
+
+    def _choose_flower_port(self) -> int:
+        if self._asked_flower_port is not None:
+            if port_is_open(self._asked_flower_port):
+                raise EmbeddedServerError(
+                    f"port {self._asked_flower_port} is taken: give another --flower-port, or none for a free one"
+                )
+            return self._asked_flower_port
+        for port in range(_FLOWER_PORT, _FLOWER_PORT + _FLOWER_PORTS):
+            if not port_is_open(port):
+                return port
+        raise EmbeddedServerError(f"Flower found no free port from {_FLOWER_PORT} on: give --flower-port")
+
+    def _note_death(self, part: Part, deaths: _Deaths, now: float) -> None:
+        deaths.count += 1
+        if deaths.count >= DEATHS_IN_A_ROW:
+            raise EmbeddedServerError(f"{part.name} ended {deaths.count} times in a row; see {part.log}")
+        pause = min(FIRST_PAUSE_S * 2 ** (deaths.count - 1), LONGEST_PAUSE_S)
+        deaths.again_at = now + pause
+        self._report(f"{part.name} ended by itself; starting it again in {pause:g} s; see {part.log}")
+
+    def _start_again(self, part: Part, deaths: _Deaths) -> None:
+        deaths.again_at = None
+        deaths.started_at = time.monotonic()
+        try:
+            part.start()
+        except EmbeddedServerError as error:
+            part.stop()
+            self._report(str(error))
+            return
+        for server, variable in (("mongod", "OUTBOX_MONGO_URL"), ("redis", "OUTBOX_BROKER_URL")):
+            if part.name == server and getattr(part, "url", None) != self.environment[variable]:
+                raise EmbeddedServerError(f"{server} came back at another port, its own was taken: start again")
+        self._report(f"{part.name} runs again")
+
+
+def _require_broker(url: str) -> None:
+    """Raise TransientError where nobody listens at a broker's address: a worker would wait for it without a word."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss"} or ";" in url or parts.hostname is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port or _REDIS_PORT), timeout=_BROKER_WITHIN_S).close()
+    except OSError as error:
+        raise TransientError(f"the broker cannot be reached: {_without_password(url)}: {error}") from error
+
+
+def _say_nothing(text: str) -> None:
+    del text
+
+
+def _worker_is_ready(said: str) -> bool:
+    return " ready." in said
+
+
+def _locked(path: Path, within: timedelta) -> int | None:
+    """Take the lock of a file; return its descriptor, None where it is held for longer than `within`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for _ in _tries(within):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _tries(within: timedelta) -> Iterator[None]:
+    deadline = time.monotonic() + within.total_seconds()
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        yield
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    scheme, separator, _ = head.partition("://")
+    return f"{scheme}{separator}…@{tail}" if at else url
