@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis
+from tests.harness.on_mongo import MongoDatabases, MongoHarness, mongo_databases
+from tests.harness.twin import TwinHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.harness.base import Harness
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,28 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 def database_name() -> str:
     """A database of the test's own."""
     return f"test_{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def harness_databases(mongo_server: EmbeddedMongo) -> Iterator[MongoDatabases]:
+    """The database that the harness empties for each test: its schema costs a second, once."""
+    yield from mongo_databases(mongo_server.url, f"harness_{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def twin() -> TwinHarness:
+    """The in-memory twin alone."""
+    return TwinHarness()
+
+
+@pytest.fixture
+def mongo_harness(harness_databases: MongoDatabases) -> MongoHarness:
+    """The real store alone."""
+    return MongoHarness(harness_databases.empty())
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def harness(request: pytest.FixtureRequest) -> Harness:
+    """Each store in turn: what holds on the one must hold on the other."""
+    chosen: Harness = request.getfixturevalue("twin" if request.param == "memory" else "mongo_harness")
+    return chosen

@@ -82,12 +82,15 @@ class MemoryDatabase:
         for pattern, table, key, _value in entries:
             if key in self._tables[table] or (transaction is not None and transaction.wrote(table, key)):
                 return pattern
+        for _pattern, table, key, _value in entries:
+            self._require_free(table, key, transaction)
         for _pattern, table, key, value in entries:
             self._write(table, key, value, transaction)
         return None
 
     def put(self, collection: str, document: Document, transaction: MemoryTransaction | None = None) -> None:
         """Store a document over the one under its `_id`, or where there is none; unique keys stay what they are."""
+        self._require_free(collection, document["_id"], transaction)
         self._write(collection, document["_id"], document, transaction)
 
     def delete(self, collection: str, key: Hashable) -> bool:
@@ -122,18 +125,22 @@ class MemoryDatabase:
         for written in transaction.writes:
             self._holders.pop(written, None)
 
-    def _write(self, table: str, key: Hashable, value: object, transaction: MemoryTransaction | None) -> None:
+    def _require_free(self, table: str, key: Hashable, transaction: MemoryTransaction | None) -> None:
+        """Raise where another transaction holds a key, or has written it since this one's snapshot."""
         holder = self._holders.get((table, key))
         if transaction is None:
             if holder is not None:
                 raise TransientError(f"{table}: this write waits behind an open transaction")
-            self._tables[table][key] = value
-            return
-        if (holder is not None and holder is not transaction) or transaction.misses(table, key, self._tables[table]):
+        elif (holder is not None and holder is not transaction) or transaction.misses(table, key, self._tables[table]):
             transaction.undo()
             raise ContentionError(f"{table}: another transaction wrote here first")
-        transaction.write(table, key, value)
-        self._holders[table, key] = transaction
+
+    def _write(self, table: str, key: Hashable, value: object, transaction: MemoryTransaction | None) -> None:
+        if transaction is None:
+            self._tables[table][key] = value
+        else:
+            transaction.write(table, key, value)
+            self._holders[table, key] = transaction
 
 
 class MemoryTransaction:
