@@ -53,7 +53,7 @@ def _outside_of_sources(match: Match) -> Iterator[str]:
     yielded = [one for source in match.sources for one in _TYPES_OF[source]]
     for one in match.types:
         if one not in yielded:
-            yield f"{' and '.join(match.sources)} yields no type {one!r}{_hint(one, yielded)}"
+            yield f"no type {one!r} comes from {' or '.join(match.sources)}{_hint(one, yielded)}"
     for state in match.subject_states:
         if state not in CARD_STATES:
             yield f"no card has the state {state!r}{_hint(state, CARD_STATES)}"
