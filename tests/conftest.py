@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def mongo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongo]:
-    """A replica set of one, in which failCommand may place faults."""
+    """A replica set of one, in which failCommand may place faults, and what is past its time leaves within seconds."""
     folder = tmp_path_factory.mktemp("mongo")
-    with EmbeddedMongo(folder, extra_parameters={"enableTestCommands": "1"}) as server:
+    with EmbeddedMongo(folder, extra_parameters={"enableTestCommands": "1", "ttlMonitorSleepSecs": "1"}) as server:
         yield server
 
 

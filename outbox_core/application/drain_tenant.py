@@ -68,7 +68,7 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
     (E10). Source: the materialization order of the effect outbox decision, docs/decisions/0001.
     """
     ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
-    pause, rows, look = _FIRST_PAUSE, 0, None
+    pause, rows, moved, look = _FIRST_PAUSE, 0, False, None
     slot = _enter(store, runtime, token)
     while slot is not None:
         try:
@@ -77,13 +77,25 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
             leave_slot(store, Lane.DRAIN, slot)
             raise
         rows += look.rows
+        moved = moved or look.step in {Step.ADVANCED, Step.CAUGHT_UP}
         over = look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
         if look.step is Step.CAUGHT_UP:
             # Leave first: an append after the clearing hints, and its drain must find the slot free.
             leave_slot(store, Lane.DRAIN, slot)
-            slot = None if store.log.clear_undrained(look.reached_seq) or over else _enter(store, runtime, None)
+            slot = None
+            if not store.log.clear_undrained(look.reached_seq):
+                if over:
+                    # The flag stays set, so no append will hint.
+                    runtime.hints.drain(store.tenant_id)
+                else:
+                    slot = _enter(store, runtime, None)
         elif over:
-            goes_on = look.step is Step.ADVANCED and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
+            # A drain that got nowhere leaves it to the tick; else an append under way at the end would cost a tick.
+            goes_on = (
+                moved
+                and look.step is not Step.BLOCKED
+                and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
+            )
             if not (goes_on and runtime.hints.drain(store.tenant_id, slot)):
                 leave_slot(store, Lane.DRAIN, slot)
             slot = None

@@ -27,12 +27,18 @@ class Hand:
         self._running: str | None = None
         self._running_until = 0.0
         self._unrenewed: set[str] = set()
+        self._gave_back = False
         self._decided: dict[str, Settlement] = {}
 
     @property
     def lease_ends(self) -> float:
         """Until when the rows are ours, on the clock's monotonic time."""
         return self._lease_ends
+
+    @property
+    def gave_back(self) -> bool:
+        """Rows were taken to be released: they are still due."""
+        return self._gave_back
 
     def server_now(self) -> datetime:
         """Return the server's time as this worker knows it: the claim's, and what has passed here since."""
@@ -65,6 +71,7 @@ class Hand:
         with self._lock:
             taken = list(self._waiting)
             self._waiting.clear()
+            self._gave_back = self._gave_back or bool(taken)
             return taken
 
     def take_decided(self) -> Mapping[str, Settlement]:

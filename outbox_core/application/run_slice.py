@@ -62,18 +62,20 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
 
 def _work(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
     limits, clock = runtime.limits, runtime.clock
-    ends = clock.monotonic() + limits.slice_time.total_seconds()
-    report.more = True
-    while report.more and clock.monotonic() < ends and not runtime.stopping():
+    slice_seconds = limits.slice_time.total_seconds()
+    ends = clock.monotonic() + slice_seconds
+    while not runtime.stopping():
         claim = store.effects.claim_due(limits.claim_batch, worker=runtime.worker, lease=limits.effect_lease)
         report.more = claim.more or claim.parked > 0
-        if not claim.effects:
-            continue
-        report.claimed += len(claim.effects)
-        if claim.more:
-            # More is due than one claim takes: let another worker have a share.
-            offer_slice(store, runtime)
-        _Turn(store, runtime, slot, claim, report).take(ends)
+        if claim.effects:
+            report.claimed += len(claim.effects)
+            if claim.more:
+                # More is due than one claim takes: let another worker have a share.
+                offer_slice(store, runtime)
+            _Turn(store, runtime, slot, claim, report).take(clock.monotonic() + slice_seconds)
+        if not report.more or clock.monotonic() >= ends:
+            return
+    report.more = True
 
 
 class _Turn:
@@ -121,8 +123,8 @@ class _Turn:
         try:
             self._write_decided(self._hand.lease_ends)
         finally:
+            self._report.more = self._report.more or self._hand.gave_back
             if unrun:
-                self._report.more = True
                 self._store.effects.release(self._claim, unrun)
 
     def _write_decided(self, give_up: float) -> None:

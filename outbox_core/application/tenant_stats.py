@@ -45,13 +45,14 @@ def tenant_stats(store: TenantStore) -> TenantStats:
     """Return what the tenant's store says now, read one after the other; raise TransientError."""
     # Rows after the cursor, the cursor after the head: what a reader is told is drained has its rows counted.
     head = store.log.head()
-    cursor = store.progress.load()
+    # Asked for, a cursor is made: a tenant that never appended anything needs none.
+    drained_seq = store.progress.load().seq if head.last_seq else 0
     rules = store.subscriptions.all()
     return TenantStats(
         tenant_id=store.tenant_id,
         now=head.now,
-        last_seq=max(head.last_seq, cursor.seq),
-        drained_seq=cursor.seq,
+        last_seq=max(head.last_seq, drained_seq),
+        drained_seq=drained_seq,
         rows=store.effects.counts(),
         next_due=store.effects.next_due(),
         subscriptions=len(rules),

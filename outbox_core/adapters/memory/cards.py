@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from outbox_core.adapters.memory.documents import Fields, storable_document
 from outbox_core.adapters.memory.transactions import inside
 from outbox_core.domain.board import Card
-from outbox_core.domain.errors import CardNotFoundError, ContentionError, InvalidInputError, InvariantError
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.errors import CardNotFoundError, ContentionError, InvalidInputError
+from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,8 +54,7 @@ class MemoryCards:
 
     def put(self, card: Card, transaction: Transaction) -> Card:
         """See the port."""
-        if card.tenant_id != self._tenant_id:
-            raise InvariantError(f"a card of {card.tenant_id} on the board of {self._tenant_id}")
+        require_own(self._tenant_id, card.tenant_id, "a card")
         key, opened = self._key(card.card_id), inside(transaction)
         stored = replace(card, version=card.version + 1)
         try:

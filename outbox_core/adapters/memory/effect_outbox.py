@@ -16,9 +16,8 @@ from outbox_core.domain.effect_lifecycle import State
 from outbox_core.domain.errors import (
     ClaimLostError,
     EffectNotFoundError,
-    InvariantError,
 )
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.limits import MAX_RESULT_BYTES
 from outbox_core.domain.payload import json_bytes
 from outbox_core.ports.effect_outbox import Settled
@@ -163,8 +162,7 @@ class MemoryEffectOutbox:
             )
 
     def _born(self, effect: NewEffect, now: datetime) -> Document:
-        if effect.tenant_id != self._tenant_id:
-            raise InvariantError(f"a row of {effect.tenant_id} among those of {self._tenant_id}")
+        require_own(self._tenant_id, effect.tenant_id, "a row")
         return born(effect, now)
 
     def _own(self) -> Iterator[Document]:

@@ -108,7 +108,7 @@ def over(row: Document, edge: Edge, now: datetime, values: Values) -> Document: 
         case NotBefore.DELAY:
             moved["not_before"] = now + values.duration
         case NotBefore.GIVEN_BACK:
-            moved["not_before"] = row.get("due_at", row["not_before"])
+            moved["not_before"] = row.get("due_at") or row["not_before"]
     match edge.runs_alone:
         case Flag.KEEP:
             pass

@@ -14,7 +14,7 @@ from outbox_core.adapters.memory.documents import (
 from outbox_core.adapters.memory.transactions import inside
 from outbox_core.domain.errors import EventConflictError, InvalidInputError, InvariantError
 from outbox_core.domain.event import Event, Tombstone, Undecodable, tombstone_id
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.sequence import Horizon, missing_between
 from outbox_core.ports.event_log import Allocation, Head
 
@@ -153,8 +153,7 @@ class MemoryEventLog:
                 yield document
 
     def _document(self, event: Event) -> Document:
-        if event.tenant_id != self._tenant_id:
-            raise InvariantError(f"an event of {event.tenant_id} in the log of {self._tenant_id}")
+        require_own(self._tenant_id, event.tenant_id, "an event")
         try:
             return storable_document(
                 {

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from outbox_core.adapters.memory.documents import Fields, document_id, storable_document
 from outbox_core.domain.errors import (
     InvalidInputError,
-    InvariantError,
     SubscriptionNotFoundError,
 )
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.sequence import Horizon
 from outbox_core.domain.subscription import DIRECT, Match, Subscription
 
@@ -34,8 +33,7 @@ class MemorySubscriptions:
 
     def add(self, subscription: Subscription) -> bool:
         """See the port."""
-        if subscription.tenant_id != self._tenant_id:
-            raise InvariantError(f"a rule of {subscription.tenant_id} among those of {self._tenant_id}")
+        require_own(self._tenant_id, subscription.tenant_id, "a rule")
         with self._database.lock:
             try:
                 document = storable_document(
