@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.errors import InvalidInputError, InvariantError
 from outbox_core.domain.limits import MAX_ID_CHARS
 
 _ID = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_ID_CHARS}}}", re.ASCII)
@@ -30,6 +30,12 @@ def require_id(text: object, what: str) -> str:
         msg = f"{what}: {str(text)[:80]!r} is not an id; use up to {MAX_ID_CHARS} of A-Z a-z 0-9 . _ -"
         raise InvalidInputError(msg)
     return text
+
+
+def require_own(tenant_id: str, named: str, what: str) -> None:
+    """Raise InvariantError where something that names one tenant was given to the handle of another (L21)."""
+    if named != tenant_id:
+        raise InvariantError(f"{what} of {named} was given to the handle of {tenant_id}")
 
 
 def fitting_id(outside: str) -> str:

@@ -18,10 +18,9 @@ from outbox_core.domain.errors import (
     ContentionError,
     DefinitiveError,
     InvalidInputError,
-    InvariantError,
     UnstorableRowError,
 )
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,8 +87,7 @@ class MongoCards:
 
         A field that this version does not know survives (O08).
         """
-        if card.tenant_id != self._tenant:
-            raise InvariantError(f"a card of {card.tenant_id} on the board of {self._tenant}")
+        require_own(self._tenant, card.tenant_id, "a card")
         stored = replace(card, version=card.version + 1)
         document = {**asdict(stored), "labels": list(stored.labels)}
         try:

@@ -92,7 +92,8 @@ def _not_before(edge: Edge, values: Values) -> Any:  # noqa: ANN401 - an aggrega
         case NotBefore.NOW:
             return NOW
         case NotBefore.GIVEN_BACK:
-            return "$due_at"
+            # A row that an older version claimed may have none: it stays until its lease is over.
+            return {"$ifNull": ["$due_at", "$not_before"]}
         case NotBefore.DELAY:
             return ahead
         case NotBefore.LEASE:

@@ -23,10 +23,12 @@ from outbox_core.domain.effect_lifecycle import LIVE, State
 from outbox_core.domain.errors import (
     ClaimLostError,
     EffectNotFoundError,
+    InvalidInputError,
     RowsRefusedError,
     TransientError,
+    UnstorableRowError,
 )
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.limits import CLAIM_ARRIVAL, CLAIM_WRITE_TIME, MAX_RULE_ATTRIBUTES_BYTES
 from outbox_core.domain.payload import require_json
 from outbox_core.ports.effect_outbox import Settled
@@ -67,14 +69,20 @@ class MongoEffectOutbox:
 
     def check(self, effect: NewEffect) -> None:
         """See the port."""
+        require_own(self._tenant, effect.tenant_id, "a row")
         document = new_row_document(effect, _EPOCH)
-        if effect.attributes is not None:
-            require_json(document["attributes"], "the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
+        try:
+            if effect.attributes is not None:
+                require_json(document["attributes"], "the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
+        except InvalidInputError as error:
+            raise UnstorableRowError(str(error)) from error
         with translated():
             bson.encode(document)
 
     def materialize(self, effects: Sequence[NewEffect], now: datetime) -> frozenset[str]:
         """See the port."""
+        for effect in effects:
+            require_own(self._tenant, effect.tenant_id, "a row")
         inserted: set[str] = set()
         refused: dict[str, str] = {}
         for start in range(0, len(effects), self._limits.command_rows):

@@ -24,7 +24,7 @@ from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.transactions import session_of
 from outbox_core.domain.errors import EventConflictError, InvalidInputError, UnstorableRowError
 from outbox_core.domain.event import Event, LogEntry, Tombstone, Undecodable, tombstone_id
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.limits import FILL_TIME
 from outbox_core.domain.sequence import Horizon, missing_between
 from outbox_core.ports.event_log import Allocation, Head
@@ -175,6 +175,7 @@ class MongoEventLog:
         return flagged.modified_count == 1
 
     def _to_document(self, event: Event) -> dict[str, Any]:
+        require_own(self._tenant, event.tenant_id, "an event")
         return {
             "_id": join_key(self._tenant, event.event_id),
             "tenant_id": self._tenant,

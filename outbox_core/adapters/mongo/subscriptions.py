@@ -20,7 +20,7 @@ from outbox_core.adapters.mongo.documents import (
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.domain.errors import InvalidInputError, SubscriptionNotFoundError
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.sequence import Horizon
 from outbox_core.domain.subscription import DIRECT, Match, Subscription
 
@@ -73,6 +73,7 @@ class MongoSubscriptions:
 
     def add(self, subscription: Subscription) -> bool:
         """See the port."""
+        require_own(self._tenant, subscription.tenant_id, "a rule")
         rejections = insert_all(self._rules, [_to_document(subscription)])
         if rejections and rejections[0].code != DUPLICATE_KEY:
             raise InvalidInputError(f"subscription {subscription.sub_id} cannot be stored: {rejections[0].reason}")
