@@ -12,6 +12,7 @@ from pymongo.read_preferences import Primary
 from pymongo.write_concern import WriteConcern
 
 from outbox_core.adapters.mongo.errors import translated
+from outbox_core.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pymongo.database import Database
@@ -35,17 +36,20 @@ def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
     """
     timeout_ms = int(limits.op_timeout.total_seconds() * 1000)
     with translated():
-        client: MongoClient[dict[str, Any]] = MongoClient(
-            url,
-            appname="outbox",
-            timeoutMS=timeout_ms,
-            serverSelectionTimeoutMS=timeout_ms,
-            connectTimeoutMS=timeout_ms,
-            retryWrites=True,
-            retryReads=True,
-            maxPoolSize=20,
-            uuidRepresentation="standard",
-        )
+        try:
+            client: MongoClient[dict[str, Any]] = MongoClient(
+                url,
+                appname="outbox",
+                timeoutMS=timeout_ms,
+                serverSelectionTimeoutMS=timeout_ms,
+                connectTimeoutMS=timeout_ms,
+                retryWrites=True,
+                retryReads=True,
+                maxPoolSize=20,
+                uuidRepresentation="standard",
+            )
+        except ValueError as error:  # What the driver raises for a port or an option that is none.
+            raise ConfigurationError(f"OUTBOX_MONGO_URL: {error}") from None
         return client.get_database(
             db_name, codec_options=CODEC, read_concern=MAJORITY, write_concern=DURABLE, read_preference=Primary()
         )
