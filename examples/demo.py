@@ -255,9 +255,21 @@ def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
     print_table(("subscription", "bot", "shows", "matched", "launched", "dropped", "parked", ""), table)
     for error, count in parked.items():
         print(f"\nparked {count}: {error}")
+    print(f"\nevents passed over: {_counted(_skips(outbox)) or 'none'}")
     if ends:
         print(f"\nrows of no subscription: {dict(ends)}")
     return as_it_must and not ends
+
+
+def _skips(outbox: Outbox) -> Counter[str]:
+    """Count, from the journal of the drain, the events that it passed over, by the reason."""
+    journal = outbox.run_in_transaction(
+        TENANT,
+        lambda reading: list(reading.database["drain_journal"].find({"tenant_id": TENANT}, session=reading.session)),
+    )
+    # Racing drains may both note down a batch.
+    reasons = {skip["seq"]: skip["reason"] for entry in journal for skip in entry["skips"]}
+    return Counter(reasons.values())
 
 
 def _counted(counter: Counter[str]) -> str:

@@ -6,32 +6,32 @@ dies is started again after a pause; one that keeps dying ends the stack.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import socket
 import sys
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from outbox_core.cli import programs
+from outbox_core.cli.folder_lock import locked
+from outbox_core.cli.parts import PROGRAM_GRACE, Program
 from outbox_core.domain.errors import TransientError
-from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis, EmbeddedServerError, Process, Supervisor
+from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis, EmbeddedServerError, Supervisor
 from outbox_core.embedded.server import HOST, port_is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
-READY_WITHIN = timedelta(seconds=60)
+    from outbox_core.cli.parts import Part
+
 WORKER_GRACE = timedelta(seconds=75)
 """A warm shutdown lets the bot in hand finish; its own limit is a minute."""
 
-PROGRAM_GRACE = timedelta(seconds=10)
 FORMER_WITHIN = timedelta(seconds=20)
 """How long the parts of a stack whose parent was killed may take to be ended."""
 
@@ -45,94 +45,6 @@ _FLOWER_PORT = 5555
 _FLOWER_PORTS = 50
 _REDIS_PORT = 6379
 _BROKER_WITHIN_S = 5.0
-_LOG_BYTES = 64 * 1024
-
-
-class Part(Protocol):
-    """A server or a program of the stack."""
-
-    name: str
-
-    @property
-    def log(self) -> Path: ...  # noqa: D102 - where it writes
-
-    @property
-    def pid(self) -> int: ...  # noqa: D102 - of the program itself
-
-    @property
-    def running(self) -> bool: ...  # noqa: D102 - was started and has not ended
-
-    def start(self) -> None: ...  # noqa: D102 - returns when it works, or raises EmbeddedServerError
-
-    def stop(self) -> None: ...  # noqa: D102 - warm, within its grace; a repeat call does nothing
-
-
-@dataclass(slots=True)
-class Program:
-    """A program of ours as a part; `is_ready` is asked with what its log has said since the start."""
-
-    name: str
-    argv: Sequence[str]
-    log: Path
-    env: Mapping[str, str]
-    supervisor: Supervisor
-    is_ready: Callable[[str], bool]
-    grace: timedelta = PROGRAM_GRACE
-    lock_fd: int = -1
-    _process: Process | None = None
-    _log_from: int = 0
-
-    @property
-    def pid(self) -> int:
-        """The process id; EmbeddedServerError while it was not started."""
-        if self._process is None:
-            raise EmbeddedServerError(f"{self.name} is not started")
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._process is not None and self._process.poll() is None
-
-    def launch(self) -> None:
-        """Start it, and return at once."""
-        self._forget()
-        self._log_from = self.log.stat().st_size if self.log.exists() else 0
-        self._process = self.supervisor.spawn(
-            self.name,
-            self.argv,
-            log=self.log,
-            env=self.env,
-            stop_grace=self.grace,
-            pass_fds=[self.lock_fd] if self.lock_fd >= 0 else [],
-        )
-
-    def await_ready(self) -> None:
-        """Wait until it works; EmbeddedServerError where it ends or takes too long."""
-        if self._process is not None:
-            self._process.await_ready(lambda: self.is_ready(self._said()), READY_WITHIN)
-
-    def start(self) -> None:
-        """Start it, and return when it works."""
-        self.launch()
-        self.await_ready()
-
-    def stop(self) -> None:
-        """TERM, wait for its grace, KILL."""
-        if self._process is not None:
-            self._process.stop()
-            self._forget()
-
-    def _forget(self) -> None:
-        if self._process is not None:
-            self.supervisor.forget(self._process)
-            self._process = None
-
-    def _said(self) -> str:
-        with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(self._log_from)
-            return log.read(_LOG_BYTES).decode("utf-8", "replace")
-        return ""
 
 
 @dataclass(slots=True)
@@ -281,12 +193,12 @@ class Stack:
     def _take_folder(self) -> None:
         try:
             (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-            ours = _locked(self.folder / "dev.lock", timedelta(0))
+            ours = locked(self.folder / "dev.lock", timedelta(0))
             if ours is None:
                 raise EmbeddedServerError(f"{self.folder} is in use by another `outbox dev`: stop it, or give --folder")
             self._locks.append(ours)
             # Held by the programs too: after a kill -9 of the parent it lasts until the last of them has ended.
-            theirs = _locked(self.folder / "programs.lock", FORMER_WITHIN)
+            theirs = locked(self.folder / "programs.lock", FORMER_WITHIN)
             if theirs is None:
                 raise EmbeddedServerError(f"programs of an earlier `outbox dev` still run in {self.folder}")
             self._locks.append(theirs)
@@ -391,25 +303,6 @@ def _say_nothing(text: str) -> None:
 
 def _worker_is_ready(said: str) -> bool:
     return " ready." in said
-
-
-def _locked(path: Path, within: timedelta) -> int | None:
-    """Take the lock of a file; return its descriptor, None where it is held for longer than `within`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    for _ in _tries(within):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _tries(within: timedelta) -> Iterator[None]:
-    deadline = time.monotonic() + within.total_seconds()
-    yield
-    while time.monotonic() < deadline:
-        time.sleep(0.05)
-        yield
 
 
 def _without_password(url: str) -> str:
