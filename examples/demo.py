@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from examples.demo_target import Target
 from outbox_core import Match, Outbox
@@ -34,7 +35,7 @@ from outbox_core.domain.subscription import Subscription
 from outbox_core.sources.github_lines import Checked, check_lines, read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 TENANT = "demo"
 OWN_INPUT = Path(__file__).with_name("github_deliveries.jsonl")
@@ -155,7 +156,8 @@ def _run(folder: Path, target: Target, source: Path, checked: Checked, *, own: b
         as_it_must = _play(stack, target, source, checked, own=own)
         print(f"\n{time.monotonic() - started:.1f} s in all.")
         if os.environ.get("DEMO") == "stay":
-            _stay(stack)
+            with suppress(StopRequested):
+                _stay(stack)
     finally:
         stack.stop()
     return 0 if as_it_must else 1
@@ -220,18 +222,14 @@ def _progress(stats: TenantStats) -> str:
 def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
     """Print what became of each rule's effects; say whether each ended as it must."""
     ends: dict[str, Counter[str]] = defaultdict(Counter)
+    why: Counter[str] = Counter()
     tries: Counter[str] = Counter()
-    parked: Counter[str] = Counter()
-    after = ""
-    while rows := outbox.tenant(TENANT).effects.list(after=after, limit=1_000):
-        after = rows[-1]["_id"]
-        for row in rows:
-            end = "parked" if row["state"] == "failed" else row.get("outcome") or row["state"]
-            ends[row["sub_id"]][end] += 1
-            tries[row["sub_id"]] += row["attempts"] + (end == "delivered")
-            if end == "parked":
-                parked[row["last_error"]] += 1
-    print()
+    for row in _rows(outbox):
+        end = "parked" if row["state"] == "failed" else row.get("outcome") or row["state"]
+        ends[row["sub_id"]][end] += 1
+        tries[row["sub_id"]] += row["attempts"] + (end == "delivered")
+        if end != "delivered":
+            why[f"parked, {row['last_error']}" if end == "parked" else f"dropped, {end}"] += 1
     table, as_it_must = [], True
     for rule in all_rules:
         sub_id = rule.subscription.sub_id
@@ -240,25 +238,27 @@ def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
         if sub_id == "labeled":  # Each one failed once before it was delivered.
             right = right and tries[sub_id] == 2 * found.total()
         as_it_must = as_it_must and right
-        table.append(
-            (
-                sub_id,
-                rule.subscription.bot_id,
-                rule.shows,
-                found.total(),
-                found.get("delivered", 0),
-                _counted(Counter({name: n for name, n in found.items() if name not in {"delivered", "parked"}})),
-                found.get("parked", 0),
-                "as it must" if right else f"must be {rule.ends}",
-            )
-        )
-    print_table(("subscription", "bot", "shows", "matched", "launched", "dropped", "parked", ""), table)
-    for error, count in parked.items():
-        print(f"\nparked {count}: {error}")
-    print(f"\nevents passed over: {_counted(_skips(outbox)) or 'none'}")
+        launched, parked = found.get("delivered", 0), found.get("parked", 0)
+        dropped = found.total() - launched - parked
+        told = "ok" if right else f"not {rule.ends}"
+        table.append((sub_id, rule.shows, found.total(), launched, dropped, parked, told))
+    print()
+    print_table(("subscription", "shows", "matched", "launched", "dropped", "parked", ""), table)
+    print()
+    for reason, count in sorted(why.items()):
+        print(f"{count} {reason}")
+    for reason, count in sorted(_skips(outbox).items()):
+        print(f"{count} passed over by the drain, {reason}")
     if ends:
-        print(f"\nrows of no subscription: {dict(ends)}")
+        print(f"rows of no subscription of the demo: {dict(ends)}")
     return as_it_must and not ends
+
+
+def _rows(outbox: Outbox) -> Iterator[Mapping[str, Any]]:
+    after = ""
+    while page := outbox.tenant(TENANT).effects.list(after=after, limit=1_000):
+        after = page[-1]["_id"]
+        yield from page
 
 
 def _skips(outbox: Outbox) -> Counter[str]:

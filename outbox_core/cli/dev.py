@@ -97,7 +97,7 @@ def stack_document(stack: Stack) -> Mapping[str, object]:
 def print_stack(stack: Stack) -> None:
     """Print where each part is, and how to point a shell at it."""
     rows = [(place.what, place.address, place.pid, place.log and _short(place.log)) for place in stack.places]
-    print_table(("part", "where", "process", "log"), rows)
+    print_table(("part", "where", "process", "log"), rows, folds=("where", "log"))
     click.echo("\nPoint a shell at it:")
     for name, value in _to_export(stack).items():
         click.echo(f"export {name}={shlex.quote(value)}")

@@ -61,19 +61,19 @@ def list_effects(*, tenant: str, state: str | None, sub_id: str | None, after: s
         print_json({"effects": [_listed(row) for row in rows], "next_after": next_after})
         return
     print_table(
-        ("seq", "effect", "state", "outcome", "tries", "due or done", "last error"),
+        ("seq", "effect", "state", "tries", "due or done", "last error"),
         (
             (
                 row.get("seq"),
                 row["_id"],
-                row.get("state"),
-                row.get("outcome"),
+                row.get("outcome") or row.get("state"),
                 row.get("attempts"),
                 row.get("done_at") or row.get("not_before"),
                 row.get("last_error"),
             )
             for row in rows
         ),
+        folds=("effect", "last error"),
     )
     if next_after is not None:
         say(f"there may be more: --after '{next_after}'")
@@ -97,7 +97,7 @@ def show_effect(*, tenant: str, effect_id: str, as_json: bool) -> None:
     if as_json:
         print_json({"effect": document})
         return
-    print_table(("field", "value"), ((name, _told(value)) for name, value in _flat(document)))
+    print_table(("field", "value"), ((name, _told(value)) for name, value in _flat(document)), folds=("value",))
 
 
 def _listed(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,19 +28,22 @@ def print_json(document: Mapping[str, Any]) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, default=_plain))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout: folded to the width of a terminal, one line a row in a pipe."""
-    click.echo(table_text(columns, rows), nl=False)
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, folds: Sequence[str] = ()) -> None:
+    """Print a table on stdout: folded to the width of a terminal, one line a row in a pipe.
+
+    The columns named in `folds` give way first where the terminal is narrow; without any, all do.
+    """
+    click.echo(table_text(columns, rows, folds=folds), nl=False)
 
 
-def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]], *, folds: Sequence[str] = ()) -> str:
     """Return the table that `print_table` prints."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - celery's processes import this package and need no tables
     from rich.table import Table  # noqa: PLC0415 - as above
 
     table = Table(box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, show_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=bool(folds) and column not in folds)
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     return _rendered(table)

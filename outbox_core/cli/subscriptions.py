@@ -111,6 +111,7 @@ def list_subscriptions(*, tenant: str, as_json: bool) -> None:
             (rule.sub_id, rule.bot_id, "yes" if rule.enabled else "no", rule.horizon.highest + 1, _terms_of(rule))
             for rule in rules
         ),
+        folds=("subscription", "bot", "matches"),
     )
 
 
