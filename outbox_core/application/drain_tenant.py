@@ -68,7 +68,8 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
     (E10). Source: the materialization order of the effect outbox decision, docs/decisions/0001.
     """
     ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
-    pause, rows, moved, look = _FIRST_PAUSE, 0, False, None
+    pause, rows, look = _FIRST_PAUSE, 0, None
+    moved = owed = False
     slot = _enter(store, runtime, token)
     while slot is not None:
         try:
@@ -82,23 +83,19 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
         if look.step is Step.CAUGHT_UP:
             # Leave first: an append after the clearing hints, and its drain must find the slot free.
             leave_slot(store, Lane.DRAIN, slot)
-            slot = None
-            if not store.log.clear_undrained(look.reached_seq):
-                if over:
-                    # The flag stays set, so no append will hint.
-                    runtime.hints.drain(store.tenant_id)
-                else:
-                    slot = _enter(store, runtime, None)
+            cleared = store.log.clear_undrained(look.reached_seq)
+            slot = None if cleared or over else _enter(store, runtime, None)
+            owed = over and not cleared
         elif over:
-            # A drain that got nowhere leaves it to the tick; else an append under way at the end would cost a tick.
-            goes_on = (
-                moved
-                and look.step is not Step.BLOCKED
-                and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
-            )
+            goes_on = look.step is Step.ADVANCED and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
             if not (goes_on and runtime.hints.drain(store.tenant_id, slot)):
                 leave_slot(store, Lane.DRAIN, slot)
             slot = None
+            # One that got nowhere leaves it to the tick: a hole stays for its grace.
+            owed = moved and look.step in {Step.WAITING, Step.AGAIN}
+        if owed:
+            # The flag stays set, so no append hints: one that was under way just now would wait for a tick.
+            runtime.hints.drain(store.tenant_id)
         if slot is not None and look.step is not Step.ADVANCED:
             runtime.clock.sleep(pause)
         pause = _FIRST_PAUSE if look.step is Step.ADVANCED else min(2 * pause, _LONGEST_PAUSE)
