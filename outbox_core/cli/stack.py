@@ -12,9 +12,11 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+import outbox_core
 from outbox_core.cli import programs
 from outbox_core.cli.folder_lock import locked
 from outbox_core.cli.parts import PROGRAM_GRACE, Program
@@ -24,7 +26,6 @@ from outbox_core.embedded.server import HOST, port_is_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     from outbox_core.cli.parts import Part
@@ -150,6 +151,7 @@ class Stack:
             TransientError: a server that was given by its URL cannot be reached.
         """
         try:
+            _require_own_tasks()
             self._take_folder()
             self._start_servers()
             if before_programs is not None:
@@ -284,6 +286,17 @@ class Stack:
             if part.name == server and getattr(part, "url", None) != self.environment[variable]:
                 raise EmbeddedServerError(f"{server} came back at another port, its own was taken: start again")
         self._report(f"{part.name} runs again")
+
+
+def _require_own_tasks() -> None:
+    """Refuse a folder whose own `tasks` would hide ours: celery looks in the current folder first."""
+    ours = Path(outbox_core.__file__).parents[1] / "tasks" / "__init__.py"
+    for theirs in (Path.cwd() / "tasks.py", Path.cwd() / "tasks" / "__init__.py"):
+        if theirs.exists() and not (ours.exists() and theirs.samefile(ours)):
+            raise EmbeddedServerError(
+                f"{theirs} hides the package `tasks` of the outbox: start from another folder, "
+                "and put the modules of your bots on PYTHONPATH"
+            )
 
 
 def _require_broker(url: str) -> None:

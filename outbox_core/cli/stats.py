@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -40,7 +41,7 @@ def stats(*, tenant: str, watch: bool, interval: float, as_json: bool) -> None:
       "done:<reason>": N}, "next_due", "subscriptions", "enabled"}
     A state without rows is missing from "rows".
     """  # noqa: D301 - click's mark for text that it must not wrap
-    with opened() as outbox:
+    with opened() as outbox, contextlib.suppress(KeyboardInterrupt):
         _print(tenant_stats(outbox.tenant(tenant)), as_json=as_json, over=False)
         while watch:
             time.sleep(interval)

@@ -291,6 +291,11 @@ class TestDev:
         refused(["dev", "--folder", str(tmp_path / "dev"), *words], 2, said)
         assert not (tmp_path / "dev").exists()
 
+    def test_a_package_that_hides_ours_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "tasks.py").write_text("")
+        monkeypatch.chdir(tmp_path)
+        refused(["dev"], 1, "tasks.py hides the package `tasks` of the outbox: start from another folder")
+
     def test_a_folder_that_cannot_be_made_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         refused(["dev", "--folder", str(tmp_path / "file" / "dev")], 1, "cannot be used")
