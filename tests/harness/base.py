@@ -31,9 +31,9 @@ class Harness(ABC):
     clock: Clock
     store: Store
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, entropy: Entropy | None = None) -> None:
         self.limits = limits or Limits()
-        self.entropy: Entropy = CountingEntropy()
+        self.entropy: Entropy = entropy or CountingEntropy()
         self.hints = RecordingHints()
 
     @property

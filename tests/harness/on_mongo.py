@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pymongo.database import Database
 
-    from outbox_core.ports.runtime import Clock
+    from outbox_core.ports.runtime import Clock, Entropy
     from outbox_core.ports.store import Store
 
 _NESTED_TIMES = {"trigger_cursors": ("marks",), "tenant_slots": ("slice", "drain")}
@@ -32,8 +32,10 @@ class MongoHarness(Harness):
 
     name = "mongo"
 
-    def __init__(self, database: Database[dict[str, Any]], limits: Limits | None = None) -> None:
-        super().__init__(limits)
+    def __init__(
+        self, database: Database[dict[str, Any]], limits: Limits | None = None, entropy: Entropy | None = None
+    ) -> None:
+        super().__init__(limits, entropy)
         self.database = database
         self.local_clock = MovableClock()
         self.clock = self.local_clock
@@ -80,7 +82,8 @@ class MongoDatabases:
     """A database with its schema, made once and emptied for each test."""
 
     def __init__(self, url: str, name: str) -> None:
-        self._database = connect(url, name, Limits())
+        # An error that a fail point invents changes nothing at the server, so that only the driver's next look ends it.
+        self._database = connect(f"{url}&heartbeatFrequencyMS=500", name, Limits())
         store = MongoStore(self._database, Limits(), MovableClock(), CountingEntropy())
         store.maintenance.ensure_schema()
 

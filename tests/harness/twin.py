@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.adapters.memory.clock import MemoryClock
+from outbox_core.adapters.memory.database import UNIQUE
 from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.store import MemoryStore
 from tests.harness.base import Document, Harness
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from outbox_core.domain.limits import Limits
-    from outbox_core.ports.runtime import Clock
+    from outbox_core.ports.runtime import Clock, Entropy
     from outbox_core.ports.store import Store
 
 
@@ -23,8 +24,8 @@ class TwinHarness(Harness):
 
     name = "memory"
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: Limits | None = None, entropy: Entropy | None = None) -> None:
+        super().__init__(limits, entropy)
         self.server_clock = MemoryClock(frozen=True)
         self.clock = self.server_clock
         self._twin = MemoryStore(self.limits, clock=self.server_clock, entropy=self.entropy)
@@ -47,6 +48,10 @@ class TwinHarness(Harness):
     def put_raw(self, collection: str, document: Document) -> None:
         database = self._twin.database
         with database.lock:
+            if collection not in UNIQUE and database.get(collection, document["_id"]) is not None:
+                # It keeps its place: of one due time, rows are claimed in the order of their birth.
+                database.put(collection, storable_document(document))
+                return
             database.delete(collection, document["_id"])
             if database.insert(collection, storable_document(document)) is not None:
                 raise AssertionError(f"{collection}: a unique index refuses {document}")

@@ -51,6 +51,9 @@ _LIVE_STATES = [state.value for state in LIVE]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_BACK_PAUSE = 0.25
 
+# Every read of a batch asks for it whole (batch_size): the driver's first answer holds 101 documents, and the rest
+# would be another command.
+
 
 class MongoEffectOutbox:
     """Implements ports.effect_outbox.EffectOutbox."""
@@ -142,7 +145,7 @@ class MongoEffectOutbox:
         query = {"tenant_id": self._tenant, "state": {"$in": _LIVE_STATES}, **DUE}
         fields = {"state": 1, "runs_alone": 1, "now": NOW}
         with translated():
-            return list(self._rows.find(query, fields).sort([("not_before", 1)]).limit(limit))
+            return list(self._rows.find(query, fields).sort([("not_before", 1)]).limit(limit).batch_size(limit))
 
     def _claim_filter(self, edge: Edge, chosen: Sequence[Any], read_at: datetime) -> dict[str, Any]:
         found = edge_filter(edge, self._tenant, chosen)
@@ -167,7 +170,7 @@ class MongoEffectOutbox:
             "state": State.CLAIMED.value,
         }
         with translated():
-            documents = list(raw(self._rows).find(query).hint(_BY_ID))
+            documents = list(raw(self._rows).find(query).hint(_BY_ID).batch_size(len(chosen) + 1))
         effects, broken = [], {}
         for document in documents:
             try:
@@ -217,14 +220,16 @@ class MongoEffectOutbox:
 
     def finished_runs(self, effect_ids: Iterable[str]) -> frozenset[str]:
         """See the port."""
+        ids = list(effect_ids)
         query = {
-            "_id": {"$in": list(effect_ids)},
+            "_id": {"$in": ids},
             "tenant_id": self._tenant,
             "finished_at": {"$type": "date"},
             "error": None,
         }
         with translated():
-            return frozenset(found["_id"] for found in self._runs.find(query, {"_id": 1}).hint(_BY_ID))
+            found = self._runs.find(query, {"_id": 1}).hint(_BY_ID).batch_size(len(ids) + 1)
+            return frozenset(run["_id"] for run in found)
 
     # --- settle ---
 
@@ -253,7 +258,8 @@ class MongoEffectOutbox:
         """Tell the rows that are settled under this claim from those that it lost (E26)."""
         query = {"_id": {"$in": list(settlements)}, "tenant_id": self._tenant, "claim_id": claim.claim_id}
         with translated():
-            states = {row["_id"]: row["state"] for row in self._rows.find(query, {"state": 1}).hint(_BY_ID)}
+            rows = self._rows.find(query, {"state": 1}).hint(_BY_ID).batch_size(len(settlements) + 1)
+            states = {row["_id"]: row["state"] for row in rows}
         if any(state == State.CLAIMED.value for state in states.values()):
             raise error or TransientError("rows that this claim holds were not written")
         owned = {effect_id for effect_id, state in states.items() if state == settlements[effect_id].edge.target.value}
@@ -336,19 +342,20 @@ class MongoEffectOutbox:
         self, *, state: str | None = None, sub_id: str | None = None, after: str = "", limit: int = 100
     ) -> Sequence[Mapping[str, Any]]:
         """See the port."""
-        prefix = join_key(self._tenant, "")
-        query: dict[str, Any] = {
-            "_id": {"$gt": max(after, prefix), "$lt": prefix + "\U0010ffff"},
-            "tenant_id": self._tenant,
-        }
+        query = {**self._own_rows(after), "tenant_id": self._tenant}
         query |= {name: value for name, value in (("state", state), ("sub_id", sub_id)) if value is not None}
         with translated():
             return list(self._rows.find(query).sort(_BY_ID).hint(_BY_ID).limit(limit))
 
+    def _own_rows(self, after: str = "") -> dict[str, Any]:
+        """Return the range of the tenant's row keys: the index on `_id` serves what no other index holds whole."""
+        prefix = join_key(self._tenant, "")
+        return {"_id": {"$gt": max(after, prefix), "$lt": prefix + "\U0010ffff"}}
+
     def counts(self) -> Mapping[str, int]:
         """See the port."""
         pipeline: Sequence[Mapping[str, Any]] = [
-            {"$match": {"tenant_id": self._tenant}},
+            {"$match": {**self._own_rows(), "tenant_id": self._tenant}},
             {"$group": {"_id": {"state": "$state", "outcome": "$outcome"}, "rows": {"$sum": 1}}},
         ]
         counted: dict[str, int] = defaultdict(int)

@@ -123,15 +123,18 @@ class MongoEventLog:
 
     def find(self, event_ids: Iterable[str]) -> Mapping[str, int]:
         """See the port."""
-        query = {"tenant_id": self._tenant, "event_id": {"$in": list(event_ids)}}
+        ids = list(event_ids)
+        query = {"tenant_id": self._tenant, "event_id": {"$in": ids}}
         with translated():
-            return {found["event_id"]: found["seq"] for found in self._events.find(query, {"event_id": 1, "seq": 1})}
+            found = self._events.find(query, {"event_id": 1, "seq": 1}).batch_size(len(ids) + 1)
+            return {event["event_id"]: event["seq"] for event in found}
 
     def get(self, event_ids: Iterable[str]) -> Mapping[str, Event | Undecodable]:
         """See the port."""
-        query = {"tenant_id": self._tenant, "event_id": {"$in": list(event_ids)}}
+        ids = list(event_ids)
+        query = {"tenant_id": self._tenant, "event_id": {"$in": ids}}
         with translated():
-            documents = list(raw(self._events).find(query))
+            documents = list(raw(self._events).find(query).batch_size(len(ids) + 1))
         entries = [(str(decode_leniently(document).get("event_id")), _to_entry(document)) for document in documents]
         return {event_id: entry for event_id, entry in entries if isinstance(entry, Event | Undecodable)}
 
@@ -139,7 +142,7 @@ class MongoEventLog:
         """See the port."""
         query = {"tenant_id": self._tenant, "seq": {"$gt": seq}}
         with translated():
-            documents = list(raw(self._events).find(query).sort("seq", 1).limit(limit))
+            documents = list(raw(self._events).find(query).sort("seq", 1).limit(limit).batch_size(limit))
         return [entry for document in documents if (entry := _to_entry(document)) is not None]
 
     def head(self) -> Head:

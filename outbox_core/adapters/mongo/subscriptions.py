@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
     from pymongo.database import Database
 
+_READ_AT_ONCE = 2_000
+
 _log = logging.getLogger("outbox.subscriptions")
 
 
@@ -119,7 +121,9 @@ class MongoSubscriptions:
 
     def _find(self, query: dict[str, Any]) -> list[RawBSONDocument]:
         with translated():
-            return list(raw(self._rules).find({"tenant_id": self._tenant, **query}).sort("sub_id", 1))
+            return list(
+                raw(self._rules).find({"tenant_id": self._tenant, **query}).sort("sub_id", 1).batch_size(_READ_AT_ONCE)
+            )
 
 
 def _to_document(rule: Subscription) -> dict[str, Any]:
