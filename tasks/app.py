@@ -93,6 +93,7 @@ app.conf.update(
     task_default_queue=MAINTENANCE,
     task_create_missing_queues=False,
     task_routes=_ROUTES,
+    worker_consumer="tasks.consumer:Consumer",
     worker_disable_prefetch=True,
     worker_prefetch_multiplier=1,
     worker_proc_alive_timeout=30,

@@ -1,24 +1,37 @@
-"""A Redis transport that outlives its broker, put in the place of kombu's under kombu's own names.
+"""A Redis transport that outlives its broker and what stands in its queues, under kombu's own names.
 
 When the broker dies while a worker holds unacked messages, kombu's channel restores them through a new pool, which it
 builds from a connection whose client is already None. The AttributeError ends the worker's main process. Said as what
 it is, a lost connection, the same moment makes the worker reconnect. Naming a transport class in the settings instead
 of replacing the alias would break Flower's broker pages.
+
+A line in a queue that is not even an envelope would likewise end the process that takes it; here it is dropped.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import redis
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as upstream
 
+_logger = logging.getLogger(__name__)
 
-class _LostIsNotAFault:
+
+class _Sturdy:
     """Mixed into kombu's channels."""
 
     connection: Any
+
+    def _brpop_read(self, **options: Any) -> bool:  # noqa: ANN401 - kombu's own
+        try:
+            read: bool = super()._brpop_read(**options)  # type: ignore[misc]
+        except (KeyError, TypeError, ValueError) as error:
+            _logger.warning("a line in a queue is no message and was dropped: %s", type(error).__name__)
+            return True
+        return read
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - kombu's signature
         if self.connection is None or self.connection.client is None:
@@ -27,11 +40,11 @@ class _LostIsNotAFault:
         return parameters
 
 
-class Channel(_LostIsNotAFault, upstream.Channel):
+class Channel(_Sturdy, upstream.Channel):
     """kombu's channel, which reports a closed connection as lost."""
 
 
-class SentinelChannel(_LostIsNotAFault, upstream.SentinelChannel):
+class SentinelChannel(_Sturdy, upstream.SentinelChannel):
     """The same behind Sentinel."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def hold_it(run: Run) -> None:
     note("runs", run)
 
 
-@bot("count-it", transactional=True)
+@bot("count-it", transactional=True, time_limit=timedelta(seconds=2))
 def count_it(run: Run, seconds: float = 0) -> None:
     """Counts in the database, exactly once per effect."""
     note("starts", run)
