@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from outbox_core.adapters.mongo.client import connect
 from outbox_core.adapters.mongo.store import MongoStore
 from outbox_core.adapters.system import SystemClock, SystemEntropy
+from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.append_events import append_events
 from outbox_core.application.drain_tenant import drain_tenant
 from outbox_core.application.ingest_delivery import ingest_delivery
@@ -27,6 +28,7 @@ from outbox_core.bots import registry
 from outbox_core.domain.errors import InvalidInputError, OutboxError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.identity import require_id
+from outbox_core.domain.subscription import Match, Subscription
 from outbox_core.ports.hints import NoHints
 from outbox_core.ports.runtime import Runtime
 from outbox_core.settings import Settings, load_settings
@@ -140,6 +142,41 @@ class Outbox:
         `transaction.append(type=…)`. It may be run again after a conflict, so it must do nothing else.
         """
         return run_in_transaction(self.tenant(tenant), self.runtime, body)
+
+    def subscribe(
+        self,
+        tenant: str,
+        sub_id: str,
+        bot_id: str,
+        *,
+        repo: str = "",
+        vars: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the rule
+        args_var: str = "",
+        created_by: str = "",
+        **match: Sequence[str],
+    ) -> Subscription:
+        """Make a rule that launches a bot for what is appended from now on (E07); history does not fire.
+
+        `match` takes sources, types, actions, repos, authors, subject_states and labels: any of each, all of the
+        labels, an empty one is any. `vars` are fixed arguments of the bot, `args_var` names the one that receives the
+        event. Raises InvalidInputError where the id exists, or a term is none.
+        """
+        terms = {name: tuple(values) for name, values in match.items()}
+        try:
+            rule = Subscription(
+                tenant_id=tenant,
+                sub_id=sub_id,
+                bot_id=bot_id,
+                match=Match(**terms),
+                repo=repo,
+                vars=vars or {},
+                args_var=args_var,
+                origin="app",
+                created_by=created_by,
+            )
+        except TypeError:
+            raise InvalidInputError(f"match: no such term among {', '.join(terms)}; see Outbox.subscribe") from None
+        return add_subscription(self.tenant(tenant), rule)
 
     def ingest_github(self, tenant: str, headers: Mapping[str, str], raw: bytes) -> Ingested | Ignored:
         """Take in one webhook delivery of GitHub: its headers, and its body byte for byte.
