@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
 _OLDEST_SERVER = (6, 0)
-_TENANT_VALIDATOR: dict[str, Any] = {
-    "$jsonSchema": {"required": ["tenant_id"], "properties": {"tenant_id": {"bsonType": "string", "minLength": 1}}}
+_OF_TENANT: dict[str, Any] = {
+    "validator": {
+        "$jsonSchema": {"required": ["tenant_id"], "properties": {"tenant_id": {"bsonType": "string", "minLength": 1}}}
+    },
+    # The server's defaults, said aloud: a collection that was there already then has the same options as a new one.
+    "validationLevel": "strict",
+    "validationAction": "error",
 }
 
 
@@ -149,7 +154,7 @@ def apply_steps(database: Database[dict[str, Any]]) -> Sequence[str]:
 
 
 def _ensure(database: Database[dict[str, Any]], collection: Collection) -> None:
-    options: dict[str, Any] = {"validator": _TENANT_VALIDATOR} if collection.of_tenant else {}
+    options: dict[str, Any] = _OF_TENANT if collection.of_tenant else {}
     try:
         database.create_collection(collection.name, **options)
     except CollectionInvalid:
