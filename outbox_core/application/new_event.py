@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.event import APP, Attributes, NewEvent, Snapshot
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ def new_event(  # noqa: PLR0913 - the keywords are the public form of an event
     event_id: str | None = None,
     occurred_at: datetime | None = None,
 ) -> NewEvent:
-    """Return the event; its id is minted here where none is given, before the first try to store it (E46)."""
+    """Return the event; its id is minted here where none is given, before the first try to store it (E46).
+
+    Raises InvalidInputError that names what has the wrong form.
+    """
+    if isinstance(labels, str):
+        raise InvalidInputError("labels must be a list of texts, not one text")
     return NewEvent(
         event_id=event_id if event_id is not None else entropy.token(),
         attributes=Attributes(
@@ -44,7 +50,7 @@ def new_event(  # noqa: PLR0913 - the keywords are the public form of an event
             reason=reason,
             run_id=run_id,
         ),
-        data=data or {},
-        trace=trace or {},
+        data={} if data is None else data,
+        trace={} if trace is None else trace,
         occurred_at=occurred_at,
     )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.identity import require_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 BOARD = "board"
 FORGE = "forge"
@@ -82,12 +80,33 @@ class NewEvent:
 
     def __post_init__(self) -> None:
         require_id(self.event_id, "event id")
+        _require_types(self)
         if not self.attributes.source or not self.attributes.type:
             msg = "an event needs a source and a type"
             raise InvalidInputError(msg)
         if self.occurred_at is not None and self.occurred_at.tzinfo is None:
             msg = "occurred_at must carry a time zone"
             raise InvalidInputError(msg)
+
+
+def _require_types(event: NewEvent) -> None:
+    """A type that is only noticed in the store would make a document that no drain can read."""
+    attributes, snapshot = event.attributes, event.attributes.snapshot
+    texts = {
+        **{name: getattr(attributes, name) for name in ("source", "type", "action", "subject", "reason", "run_id")},
+        **{name: getattr(snapshot, name) for name in ("state", "from_state", "repo", "author")},
+        **{f"labels[{index}]": label for index, label in enumerate(snapshot.labels)},
+    }
+    forms: list[tuple[str, object, type, str]] = [
+        *((name, value, str, "text") for name, value in texts.items()),
+        ("data", event.data, Mapping, "a mapping"),
+        ("trace", event.trace, Mapping, "a mapping"),
+    ]
+    if event.occurred_at is not None:
+        forms.append(("occurred_at", event.occurred_at, datetime, "a datetime"))
+    for name, value, form, said in forms:
+        if not isinstance(value, form):
+            raise InvalidInputError(f"{name} must be {said}, not a {type(value).__name__}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

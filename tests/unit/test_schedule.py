@@ -1,0 +1,87 @@
+"""The table of ticks, the tasks that it names, and the configuration that both run under."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from beat_schedule import TICKS
+from outbox_core.domain.limits import Limits
+
+
+def of_a_fresh_process(program: str, **environment: str) -> Any:  # noqa: ANN401 - what the program prints as JSON
+    """Tasks read the environment at their import, so each question is asked of a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PATH": "", **environment}
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.promise("C09")
+def test_importing_the_schedule_loads_neither_celery_nor_the_core() -> None:
+    loaded = of_a_fresh_process("import sys, json, beat_schedule; print(json.dumps(sorted(sys.modules)))")
+    assert not {name for name in loaded if name.split(".")[0] in {"celery", "kombu", "outbox_core", "tasks", "pymongo"}}
+
+
+TABLE = """
+import json, tasks
+app = tasks.app
+app.loader.import_default_modules()
+print(json.dumps({
+    "tasks": sorted(app.tasks),
+    "schedule": app.conf.beat_schedule,
+    "queues": sorted(app.amqp.queues),
+    "routes": {name: app.amqp.router.route({}, name)["queue"].name for name in app.tasks if name.startswith("outbox.")},
+    "conf": {name: app.conf[name] for name in (
+        "accept_content", "task_acks_late", "task_ignore_result", "worker_disable_prefetch",
+        "task_create_missing_queues", "broker_channel_error_retry", "worker_send_task_events", "beat_scheduler")},
+}))
+"""
+
+
+@pytest.mark.promise("C09")
+def test_every_name_in_the_schedule_is_a_registered_task_on_the_queue_that_the_schedule_says() -> None:
+    told = of_a_fresh_process(TABLE)
+    for tick in TICKS:
+        assert tick.task in told["tasks"]
+        assert told["schedule"][tick.name]["task"] == tick.task
+        assert told["routes"][tick.task] == tick.queue
+    assert len(told["schedule"]) == len(TICKS)
+    assert set(told["routes"].values()) == set(told["queues"])
+
+
+@pytest.mark.promise("C09", "E06")
+def test_the_defaults_of_the_schedule_are_those_of_the_limits() -> None:
+    limits = Limits()
+    names = {field.name for field in fields(Limits)}
+    for tick in TICKS:
+        assert tick.limit in names
+        assert timedelta(seconds=tick.interval_seconds) == getattr(limits, tick.limit)
+        assert timedelta(seconds=tick.expires_seconds) == limits.tick_expiry
+
+
+def test_the_deployments_intervals_take_the_place_of_the_defaults() -> None:
+    told = of_a_fresh_process(TABLE, OUTBOX_DRAIN_TICK="700ms", OUTBOX_TICK_EXPIRY="20m")
+    assert told["schedule"]["drain"]["schedule"] == 0.7
+    assert told["schedule"]["sweep"]["schedule"] == 5.0
+    assert {entry["options"]["expires"] for entry in told["schedule"].values()} == {1200.0}
+
+
+@pytest.mark.promise("C08")
+def test_the_configuration_is_the_one_that_survived() -> None:
+    assert of_a_fresh_process(TABLE)["conf"] == {
+        "accept_content": ["json"],
+        "task_acks_late": False,
+        "task_ignore_result": True,
+        "worker_disable_prefetch": True,
+        "task_create_missing_queues": False,
+        "broker_channel_error_retry": True,
+        "worker_send_task_events": True,
+        "beat_scheduler": "celery.beat:Scheduler",
+    }
