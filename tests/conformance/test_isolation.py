@@ -206,6 +206,17 @@ def test_a_claim_of_one_tenants_rows_settles_no_run_of_another(harness: Harness)
 
 
 @pytest.mark.promise("L21")
+def test_a_row_of_another_tenant_under_ones_own_key_is_neither_listed_nor_counted(harness: Harness) -> None:
+    materialize(harness.acme, 1, now=harness.now())
+    harness.put_raw("trigger_effects", {**harness.row("acme|e1|sub"), "_id": "acme|e2|sub", "tenant_id": "other"})
+    assert [row["_id"] for row in harness.acme.effects.list()] == ["acme|e1|sub"]
+    assert harness.acme.effects.counts() == {"pending": 1}
+    assert len(claim(harness.acme, 10, LEASE).effects) == 1
+    with pytest.raises(EffectNotFoundError):
+        harness.acme.effects.get("acme|e2|sub")
+
+
+@pytest.mark.promise("L21")
 @pytest.mark.parametrize("tenant", ["", "a|b", "#projection", "x" * 65, "ä", "a b", None, 7])
 def test_what_is_no_tenant_has_no_handle(harness: Harness, tenant: Any) -> None:  # noqa: ANN401 - the question is what it is
     with pytest.raises(InvalidInputError):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outbox_core.adapters.memory.database import Document, MemoryDatabase, MemoryTransaction
     from outbox_core.domain.effect import Effect, NewEffect, Settlement
     from outbox_core.domain.effect_lifecycle import Edge
+    from outbox_core.domain.limits import Limits
     from outbox_core.ports.runtime import Clock, Entropy
     from outbox_core.ports.transactions import Transaction
 
@@ -39,9 +40,12 @@ _RUNS = "runs"
 class MemoryEffectOutbox:
     """Implements ports.effect_outbox.EffectOutbox."""
 
-    def __init__(self, database: MemoryDatabase, tenant_id: str, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, database: MemoryDatabase, tenant_id: str, limits: Limits, clock: Clock, entropy: Entropy
+    ) -> None:
         self._database = database
         self._tenant_id = tenant_id
+        self._limits = limits
         self._clock = clock
         self._entropy = entropy
 
@@ -67,7 +71,7 @@ class MemoryEffectOutbox:
             effects = sorted(
                 (e for e in claimed if e is not None), key=lambda effect: (effect.due_at, effect.effect_id)
             )
-            parked = len(claimed) - len(effects) if chosen else self._park_undatable(limit, now)
+            parked = len(claimed) - len(effects) if chosen else self._park_unreachable(now)
         return Claim(
             claim_id=values.claim_id,
             worker=worker,
@@ -146,7 +150,7 @@ class MemoryEffectOutbox:
             rows = [
                 row
                 for row in self._own()
-                if str(row["_id"]).startswith(join_key(self._tenant_id, ""))
+                if self._keyed(row)
                 and row["_id"] > after
                 and (state is None or row.get("state") == state)
                 and (sub_id is None or row.get("sub_id") == sub_id)
@@ -159,6 +163,7 @@ class MemoryEffectOutbox:
             return Counter(
                 f"{row['state']}:{row.get('outcome', '')}" if row["state"] == State.DONE else str(row["state"])
                 for row in self._own()
+                if self._keyed(row)
             )
 
     def _born(self, effect: NewEffect, now: datetime) -> Document:
@@ -169,6 +174,10 @@ class MemoryEffectOutbox:
         for row in self._database.documents(_EFFECTS).values():
             if row.get("tenant_id") == self._tenant_id:
                 yield row
+
+    def _keyed(self, row: Document) -> bool:
+        """Say whether a row's key is the tenant's too: lists and counts go by the keys."""
+        return str(row["_id"]).startswith(join_key(self._tenant_id, ""))
 
     def _row(self, effect_id: str, opened: MemoryTransaction | None = None) -> Document | None:
         row = self._database.get(_EFFECTS, effect_id, opened)
@@ -198,12 +207,12 @@ class MemoryEffectOutbox:
             self._park(claimed, now, str(error))
             return None
 
-    def _park_undatable(self, limit: int, now: datetime) -> int:
+    def _park_unreachable(self, now: datetime) -> int:
         """Park live rows whose due time is none: they would never be due."""
         broken = [row for row in self._own() if may_take(row, lifecycle.PARK_MALFORMED, now)]
-        for row in broken[:limit]:
+        for row in broken[: self._limits.claim_batch]:
             self._park(row, now, "not_before: not a date that a clock reaches")
-        return len(broken[:limit])
+        return len(broken[: self._limits.claim_batch])
 
     def _park(self, row: Document, now: datetime, error: str) -> None:
         values = Values(error=bounded(f"malformed: {error}"))

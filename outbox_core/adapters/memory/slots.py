@@ -57,11 +57,11 @@ class MemorySlots:
 
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> bool:
         with self._database.lock:
-            live = self._live(lane, hold)
-            if all(slot["token"] != token for slot in live):
+            if all(slot["token"] != token for slot in self._stored(lane)):
                 return False
+            live = self._live(lane, hold)
             self._write(lane, [self._slot(fresh, hold) if slot["token"] == token else slot for slot in live])
-            return True
+            return any(slot["token"] == token for slot in live)
 
     def _live(self, lane: Lane, hold: timedelta) -> list[dict[str, Any]]:
         """Return the slots whose end lies ahead, but not further than a hold reaches."""

@@ -60,7 +60,7 @@ class MemoryStore:
             tenant_id=tenant_id,
             log=MemoryEventLog(self.database, tenant_id),
             progress=MemoryDrainProgress(self.database, tenant_id),
-            effects=MemoryEffectOutbox(self.database, tenant_id, self._clock, self._entropy),
+            effects=MemoryEffectOutbox(self.database, tenant_id, self._limits, self._clock, self._entropy),
             subscriptions=MemorySubscriptions(self.database, tenant_id),
             cards=MemoryCards(self.database, tenant_id),
             slots=MemorySlots(self.database, tenant_id, self._limits, self._entropy),
