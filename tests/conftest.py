@@ -10,6 +10,7 @@ import pytest
 from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis
 from tests.harness.on_mongo import MongoDatabases, MongoHarness, mongo_databases
 from tests.harness.twin import TwinHarness
+from tests.promises import pytest_configure  # noqa: F401 - pytest calls it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
