@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
+from celery import Celery
 
 from outbox_core.domain.limits import TRANSACTIONAL_MARGIN
 from tests.acceptance.stack import children
@@ -99,6 +101,19 @@ def test_a_second_worker_takes_a_share_of_the_rows_with_no_setting_changed(stack
     assert set(stack.runs.values()) == {1}
 
 
+def send_tick(broker_url: str, *, countdown: float) -> None:
+    app = Celery("sender", broker=broker_url)
+    with app.connection_for_write() as connection, connection.Producer() as producer:
+        app.send_task(
+            "outbox.sweep_tick", routing_key="maintenance", exchange="", countdown=countdown, producer=producer
+        )
+
+
+def unacknowledged(broker_url: str) -> int:
+    with redis.Redis.from_url(broker_url) as client:
+        return int(client.hlen("unacked"))
+
+
 @pytest.mark.promise("C03")
 @pytest.mark.scenario(35, 36, 37)
 def test_a_broker_killed_under_a_busy_worker_and_restarted_empty_ends_no_worker_and_loses_no_row(
@@ -113,6 +128,9 @@ def test_a_broker_killed_under_a_busy_worker_and_restarted_empty_ends_no_worker_
     frail_stack.append("apex", 30)
     wait_until(lambda: len(frail_stack.starts) > 3, 10, "the queue is in use")
     for _ in range(2):
+        # What a worker has taken and not acknowledged yet is what the fault upstream needs; a tick of later is that.
+        send_tick(own_broker.url, countdown=600)
+        wait_until(lambda: unacknowledged(own_broker.url) > 0, 10, "the worker holds a message")
         own_broker.kill()
         time.sleep(1)  # An outage has a length; nothing tells of its middle.
         own_broker.start()

@@ -85,3 +85,37 @@ def test_the_configuration_is_the_one_that_survived() -> None:
         "worker_send_task_events": True,
         "beat_scheduler": "celery.beat:Scheduler",
     }
+
+
+HARD_LIMIT = """
+import json, tasks
+from datetime import timedelta
+from outbox_core import bot
+from tasks.worker import _load_bots
+tasks.app.loader.import_default_modules()
+@bot("slow", time_limit=timedelta(minutes=7))
+def slow(run): ...
+_load_bots()
+print(json.dumps(tasks.app.tasks["outbox.run_slice"].time_limit))
+"""
+
+
+@pytest.mark.promise("E32")
+def test_a_slice_is_killed_only_after_its_time_and_its_longest_bot_and_a_grace() -> None:
+    assert of_a_fresh_process(HARD_LIMIT) == 1 + 7 * 60 + 30
+
+
+WRONG = """
+import json
+try:
+    import tasks
+except Exception as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
+
+
+@pytest.mark.promise("O06")
+def test_an_application_that_imports_tasks_with_a_wrong_setting_gets_an_error_it_can_catch() -> None:
+    name, said = of_a_fresh_process(WRONG, OUTBOX_DRAIN_TICK="soon")
+    assert name == "ConfigurationError"
+    assert "OUTBOX_DRAIN_TICK" in said
