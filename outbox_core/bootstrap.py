@@ -161,7 +161,9 @@ class Outbox:
         labels, an empty one is any. `vars` are fixed arguments of the bot, `args_var` names the one that receives the
         event. Raises InvalidInputError where the id exists, or a term is none.
         """
-        terms = {name: tuple(values) for name, values in match.items()}
+        terms: dict[str, Any] = {
+            name: values if isinstance(values, str) else tuple(values) for name, values in match.items()
+        }
         try:
             rule = Subscription(
                 tenant_id=tenant,

@@ -69,7 +69,12 @@ transport.register()
 settings = load_settings()
 stopping = StopFlag()
 
-app = Celery("outbox", include=["tasks.effects", "tasks.maintenance"])
+app = Celery(
+    "outbox",
+    include=["tasks.effects", "tasks.maintenance"],
+    # An application that imports this for `outbox` keeps its own current app; a worker sets its own anyway.
+    set_as_current=False,
+)
 app.conf.update(
     broker_url=settings.broker_url.get_secret_value(),
     broker_channel_error_retry=True,  # Else a broker that became read-only ends the worker.

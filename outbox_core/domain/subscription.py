@@ -52,6 +52,13 @@ class Match:
     subject_states: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            terms = getattr(self, name)
+            # One text would be taken for its letters, and a rule that cannot be read again would match nothing.
+            if isinstance(terms, str) or not all(isinstance(term, str) for term in terms):
+                raise InvalidInputError(f"match: {name} takes a list of texts, not {str(terms)[:80]!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:

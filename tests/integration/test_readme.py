@@ -1,0 +1,137 @@
+"""The lines by which the README brings an application in, run as they stand, on a real replica set."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.database import Database
+
+    from outbox_core.embedded import EmbeddedMongo
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+WORK = """
+from shop.orders import outbox
+from outbox_core.bots import load_bots
+load_bots(outbox.settings.bots)
+outbox.drain_tenant("acme")
+outbox.run_slice("acme")
+"""
+
+
+class Shop:
+    """The application of the README in a folder of its own, and its database."""
+
+    def __init__(self, folder: Path, mongo: EmbeddedMongo, database: Database[dict[str, Any]]) -> None:
+        self.database = database
+        self._folder = folder
+        self._environment = {
+            **{name: text for name, text in os.environ.items() if not name.startswith("OUTBOX_")},
+            "OUTBOX_MONGO_URL": mongo.url,
+            "OUTBOX_MONGO_DB": database.name,
+            "OUTBOX_BROKER_URL": "redis://127.0.0.1:1/0",
+            "OUTBOX_BOTS": "shop.bots",
+            "PYTHONPATH": str(ROOT),
+        }
+        for block in re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE):
+            name = block.splitlines()[0].removeprefix("# ")
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(block, "utf-8")
+
+    def python(self, source: str) -> str:
+        return self._run("-c", source)
+
+    def command(self, words: str) -> str:
+        main = "from outbox_core.cli import main; main()"
+        return self._run("-c", main, *words.split()[1:])
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def shop(tmp_path: Path, mongo_server: EmbeddedMongo, database_name: str) -> Iterator[Shop]:
+    with MongoClient[dict[str, Any]](mongo_server.url, tz_aware=True) as client:
+        yield Shop(tmp_path, mongo_server, client[database_name])
+        client.drop_database(database_name)
+
+
+@pytest.mark.promise("E02")
+def test_the_ten_lines_take_an_order_to_its_receipt(shop: Shop) -> None:
+    shop.python("import shop.rules")
+    shop.python("from shop.orders import place_order; place_order('17')")
+    said = shop.python(WORK)
+    (row,) = shop.database["trigger_effects"].find()
+    assert said == f"receipt.txt for 17, idempotency key {row['_id']}\n"
+    assert (row["state"], row["outcome"], row["sub_id"]) == ("done", "delivered", "receipts")
+    assert [order["_id"] for order in shop.database["orders"].find()] == ["17"]
+    assert shop.python(WORK) == ""
+
+
+@pytest.mark.promise("E02")
+def test_an_order_that_is_refused_leaves_neither_a_write_nor_an_event(shop: Shop) -> None:
+    shop.python("import shop.rules")
+    twice = "from shop.orders import place_order\nplace_order('17')\ntry:\n    place_order('17')\n"
+    shop.python(twice + "except Exception as error:\n    assert type(error).__name__ == 'DuplicateKeyError', error\n")
+    events = [event for event in shop.database["board_events"].find() if not event.get("void")]
+    assert [event["subject"] for event in events] == ["17"]
+
+
+def test_the_command_makes_the_same_rule(shop: Shop) -> None:
+    shop.python("import shop.rules")
+    (shown,) = re.findall(r"`(outbox subscriptions add [^`]+)`", README)
+    shop.python("from shop.orders import outbox; outbox.tenant('acme').subscriptions.remove('receipts')")
+    assert "receipts matches events" in shop.command(shown)
+    shop.python("from shop.orders import place_order; place_order('18')")
+    assert "receipt.txt for 18" in shop.python(WORK)
+
+
+def test_an_application_that_imports_ours_keeps_its_own_celery_app(shop: Shop) -> None:
+    said = shop.python(
+        "from celery import Celery, current_app, shared_task\n"
+        "app = Celery('shop')\n"
+        "@shared_task(name='shop.hello')\n"
+        "def hello(): ...\n"
+        "from tasks import outbox\n"
+        "print(current_app.main, hello.app.main, type(outbox).__name__)\n"
+    )
+    assert said == "shop shop Outbox\n"
+
+
+def test_terms_that_are_one_text_are_refused_rather_than_taken_for_their_letters(shop: Shop) -> None:
+    said = shop.python(
+        "import shop.rules\n"
+        "from shop.orders import outbox\n"
+        "from outbox_core.domain.errors import InvalidInputError\n"
+        "for terms in ('order', ['order', 7]):\n"
+        "    try:\n"
+        "        outbox.subscribe('acme', 'second', 'send-receipt', types=terms)\n"
+        "    except InvalidInputError as error:\n"
+        "        print(error)\n"
+    )
+    assert said.splitlines() == [
+        "match: types takes a list of texts, not 'order'",
+        "match: types takes a list of texts, not \"('order', 7)\"",
+    ]
+    assert shop.database["trigger_subscriptions"].count_documents({}) == 1
