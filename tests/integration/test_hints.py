@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from celery import Celery
-from kombu import Queue
+from kombu.entity import Queue
 
 from outbox_core.embedded import EmbeddedRedis
 from tasks import transport
@@ -130,7 +130,7 @@ def celery_app(url: str) -> Celery:
     transport.register()
     app = Celery("of-the-test", broker=url)
     app.conf.update(
-        task_queues=[Queue("drain"), Queue("effects")],
+        task_queues=[Queue("drain"), Queue("effects")],  # type: ignore[no-untyped-call]  # kombu's
         task_default_queue="drain",
         task_create_missing_queues=False,
         task_routes={"outbox.drain_tenant": {"queue": "drain"}, "outbox.run_slice": {"queue": "effects"}},
