@@ -316,6 +316,24 @@ def test_a_due_row_that_does_not_decode_parks_and_its_batch_goes_on(
 
 
 @pytest.mark.promise("E45")
+@pytest.mark.scenario(27)
+def test_pages_full_of_broken_rows_hide_no_later_one(harness: Harness) -> None:
+    """Scenario 27: a full page of rows that cannot be rescued; later ones are still found."""
+    old = harness.now() - timedelta(hours=1)
+    broken = materialize(harness.acme, 9, now=old)
+    for effect_id in broken[:6]:
+        harness.change("trigger_effects", effect_id, attributes=None)
+    for effect_id in broken[6:]:
+        harness.change("trigger_effects", effect_id, not_before=None)
+    (good,) = materialize(harness.acme, 1, now=harness.now(), first=50)
+    claims = [claim(harness.acme, 3, LEASE) for _ in range(4)]
+    assert [ids_of(one) for one in claims] == [[], [], [good], []]
+    assert [one.parked for one in claims] == [3, 3, 0, 3]
+    assert claims[0].more is True
+    assert harness.acme.effects.counts() == {"failed": 9, "claimed": 1}
+
+
+@pytest.mark.promise("E45")
 def test_a_malformed_count_of_claims_does_not_stop_a_claim(harness: Harness) -> None:
     materialize(harness.acme, 2, now=harness.now())
     harness.change("trigger_effects", "acme|e1|sub", claims="many")

@@ -80,17 +80,19 @@ def test_waiting_since_keeps_the_first_time_a_bot_asked_to_be_retried_later(harn
 @pytest.mark.promise("E26", "E35")
 def test_a_batch_of_different_outcomes_is_settled_in_one_call(harness: Harness) -> None:
     written = materialize(harness.acme, len(SETTLING), now=harness.now())
-    held = claim(harness.acme, 20, LEASE)
+    held = claim(harness.acme, 20, LEASE, "$worker")
     settlements = {
-        effect_id: by_edge(edge, DELAY * number, f"$error {number}")
+        effect_id: by_edge(edge, DELAY * number, f"$error{number}")
         for number, (effect_id, edge) in enumerate(zip(written, SETTLING, strict=True))
     }
     settled = harness.acme.effects.settle(held, settlements)
     assert settled == Settled(frozenset(written), frozenset())
-    for number, (effect_id, edge) in enumerate(zip(written, SETTLING, strict=True)):
+    for effect_id, edge in zip(written, SETTLING, strict=True):
         row = harness.row(effect_id)
         assert row["state"] == edge.target.value
-        assert row.get("last_error") in {None, f"$error {number}"}
+        # A text that looks like a field of the store's language is a text.
+        assert row.get("last_error") == (settlements[effect_id].error or None)
+        assert row["claimed_by"] == "$worker"
     assert harness.acme.effects.settle(held, {}).owned == set()
 
 
