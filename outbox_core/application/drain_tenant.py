@@ -68,8 +68,7 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
     (E10). Source: the materialization order of the effect outbox decision, docs/decisions/0001.
     """
     ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
-    pause, rows, look = _FIRST_PAUSE, 0, None
-    moved = owed = False
+    pause, rows, moved, look = _FIRST_PAUSE, 0, False, None
     slot = _enter(store, runtime, token)
     while slot is not None:
         try:
@@ -81,25 +80,39 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
         moved = moved or look.step in {Step.ADVANCED, Step.CAUGHT_UP}
         over = look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
         if look.step is Step.CAUGHT_UP:
-            # Leave first: an append after the clearing hints, and its drain must find the slot free.
-            leave_slot(store, Lane.DRAIN, slot)
-            cleared = store.log.clear_undrained(look.reached_seq)
-            slot = None if cleared or over else _enter(store, runtime, None)
-            owed = over and not cleared
+            slot = _clear(store, runtime, slot, look.reached_seq, over=over)
         elif over:
-            goes_on = look.step is Step.ADVANCED and store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
-            if not (goes_on and runtime.hints.drain(store.tenant_id, slot)):
-                leave_slot(store, Lane.DRAIN, slot)
+            _hand_on(store, runtime, slot, look.step, moved=moved)
             slot = None
-            # One that got nowhere leaves it to the tick: a hole stays for its grace.
-            owed = moved and look.step in {Step.WAITING, Step.AGAIN}
-        if owed:
-            # The flag stays set, so no append hints: one that was under way just now would wait for a tick.
-            runtime.hints.drain(store.tenant_id)
         if slot is not None and look.step is not Step.ADVANCED:
             runtime.clock.sleep(pause)
         pause = _FIRST_PAUSE if look.step is Step.ADVANCED else min(2 * pause, _LONGEST_PAUSE)
     return None if look is None else DrainReport(look.step, look.reached_seq, rows)
+
+
+def _clear(store: TenantStore, runtime: Runtime, slot: str, reached_seq: int, *, over: bool) -> str | None:
+    """Clear the undrained flag; return the slot to go on with where more was given out meanwhile."""
+    # Leave first: an append after the clearing hints, and its drain must find the slot free.
+    leave_slot(store, Lane.DRAIN, slot)
+    if store.log.clear_undrained(reached_seq):
+        return None
+    if not over:
+        return _enter(store, runtime, None)
+    # The flag stays set, so no append hints: one that is under way just now would wait for a tick.
+    runtime.hints.drain(store.tenant_id)
+    return None
+
+
+def _hand_on(store: TenantStore, runtime: Runtime, slot: str, step: Step, *, moved: bool) -> None:
+    """Let the next slice go on at the tail of the queue; one that got nowhere leaves it to the tick."""
+    if step is Step.ADVANCED:
+        kept = store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
+        if kept and runtime.hints.drain(store.tenant_id, slot):
+            return
+    leave_slot(store, Lane.DRAIN, slot)
+    if moved and step in {Step.WAITING, Step.AGAIN}:
+        # As in _clear; but a hole that no look got past stays for its grace.
+        runtime.hints.drain(store.tenant_id)
 
 
 def _enter(store: TenantStore, runtime: Runtime, token: str | None) -> str | None:

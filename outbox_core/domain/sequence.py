@@ -77,6 +77,6 @@ def with_mark(
     live = [m for m in marks if m.last_seq > cursor_seq and m.at <= new.at]
     reached = over_age(live, new.at, grace)
     kept = [m for m in live if m.last_seq > reached or (m.last_seq == reached and new.at - m.at >= grace)]
-    if new.last_seq > cursor_seq and (not kept or new.at - max(m.at for m in kept) >= interval):
+    if new.last_seq > max(cursor_seq, reached) and (not kept or new.at - max(m.at for m in kept) >= interval):
         kept.append(new)
     return tuple(kept[-MAX_MARKS:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from outbox_core.application.add_subscription import add_subscription
@@ -34,7 +35,7 @@ def test_a_lone_effect_costs_two_commands_to_append_ten_to_drain_and_ten_to_run(
     counts.append(commands(mongo_harness))
     run_slice(store, runtime, mongo_harness.hints.sent[-1][2])
     counts.append(commands(mongo_harness))
-    spent = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+    spent = [after - before for before, after in pairwise(counts)]
     assert spent == [2, 10, 10]
     assert mongo_harness.acme.effects.counts() == {"done:delivered": 2}
 

@@ -265,24 +265,30 @@ def test_forty_transactional_effects_on_one_document_are_all_done_and_none_pays(
     assert counters.find_one({"_id": "card"})["count"] == 40  # type: ignore[index] # it is there
 
 
+def beat(harness: MongoHarness) -> None:
+    """Let a third of a lease pass for this process, and wait until its heart has beaten."""
+
+    def ends() -> list[Any]:
+        (slots,) = harness.raw("tenant_slots", _id=ACME)
+        return [slot["until"] for slot in slots["slice"]]
+
+    before = ends()
+    harness.local_clock.advance(timedelta(seconds=20))
+    wait_until(lambda: ends() != before, what="a beat of the heart")
+
+
 @pytest.mark.promise("E37")
 @pytest.mark.scenario(50)
 def test_a_transactional_bot_that_outlasts_three_renewals_commits_once(mongo_harness: MongoHarness) -> None:
     """A renewal of its own row would undo it: its lease is set for the whole run before, and the heart leaves it."""
     store = mongo_harness.acme
 
-    def extended() -> list[Any]:
-        (slots,) = mongo_harness.raw("tenant_slots", _id=ACME)
-        return [slot["until"] for slot in slots["slice"]]
-
     def bot(run: Run) -> None:
         assert run.transaction is not None
         files = run.transaction.database["files"]
         files.insert_one({"tenant_id": ACME}, session=run.transaction.session)
         for _ in range(3):
-            before = extended()
-            mongo_harness.local_clock.advance(timedelta(seconds=20))
-            wait_until(lambda before=before: extended() != before, what="a beat of the heart")
+            beat(mongo_harness)
 
     runtime = mongo_harness.runtime({"bot": Bot(bot_id="bot", function=bot, transactional=True)})
     add_subscription(store, subscription("s"))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bson.datetime_ms import DatetimeMS
 
 from outbox_core.adapters.mongo.edges import DUE, MALFORMED
 from outbox_core.application.add_subscription import add_subscription
@@ -117,9 +118,9 @@ def test_finding_due_tenants_walks_over_tenants_and_not_over_rows(mongo_harness:
     found: list[dict[str, Any]] = []
     with profiled(mongo_harness.database, found):
         assert len(mongo_harness.store.maintenance.due_tenants()) == 51
-    assert [op["op"] for op in found] == ["command", "command"]
+    assert [op["op"] for op in found] == ["command"] * 4
     assert all("DISTINCT_SCAN" in op["planSummary"] for op in found)
-    assert sum(op["keysExamined"] for op in found) <= 2 * 2 * 51
+    assert sum(op["keysExamined"] for op in found) <= 4 * 2 * 51
 
 
 def test_no_use_case_reads_a_whole_collection(mongo_harness: MongoHarness) -> None:
@@ -156,3 +157,15 @@ def drain_whole_after_the_grace(harness: MongoHarness) -> None:
     harness.advance(timedelta(seconds=36))
     admin.command("setParameter", 1, notablescan=True)
     drain_whole(harness.acme, harness.runtime())
+
+
+@pytest.mark.promise("E45")
+def test_a_row_that_is_due_after_the_last_year_is_swept_and_parks(mongo_harness: MongoHarness) -> None:
+    """Nothing else of its tenant is due, so only the sweep can bring a claim to it."""
+    (effect_id,) = materialize(mongo_harness.acme, 1, now=mongo_harness.now())
+    mongo_harness.change("trigger_effects", effect_id, not_before=DatetimeMS(900_000_000_000_000))
+    assert mongo_harness.acme.effects.next_due() is None
+    assert mongo_harness.store.maintenance.due_tenants() == [ACME]
+    run_whole(mongo_harness.acme, mongo_harness.runtime())
+    assert mongo_harness.row(effect_id)["state"] == "failed"
+    assert mongo_harness.store.maintenance.due_tenants() == []

@@ -288,9 +288,11 @@ def test_two_adjacent_poison_events_park_after_twenty_ticks_and_hasten_for_nobod
     store, runtime = harness.acme, harness.runtime()
     add_subscription(store, subscription("s"))
     allocation = store.log.allocate(4)
-    good, bad = {}, {"labels": OVERSIZED}
     store.log.insert(
-        [event(seq, f"e{seq}", now=allocation.now, **(bad if seq in {2, 3} else good)) for seq in allocation.seqs]
+        [
+            event(seq, f"e{seq}", now=allocation.now, labels=OVERSIZED if seq in {2, 3} else ())
+            for seq in allocation.seqs
+        ]
     )
     assert drain(store, runtime).step is Step.BLOCKED
     assert sorted(rows_of(harness, ACME)) == ["e1|s"]

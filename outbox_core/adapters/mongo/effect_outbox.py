@@ -12,7 +12,16 @@ from pymongo import UpdateMany
 from pymongo.errors import BulkWriteError
 
 from outbox_core.adapters.mongo.documents import decode, decode_leniently, raw, why_invalid
-from outbox_core.adapters.mongo.edges import DUE, MALFORMED, NOW, Values, edge_filter, edge_update
+from outbox_core.adapters.mongo.edges import (
+    DUE,
+    FIRST_DATE,
+    LAST_DATE,
+    MALFORMED,
+    NOW,
+    Values,
+    edge_filter,
+    edge_update,
+)
 from outbox_core.adapters.mongo.effect_documents import launch_of, new_row_document, run_update
 from outbox_core.adapters.mongo.errors import DRIVER_ERRORS, DUPLICATE_KEY, as_outbox_error, is_contention, translated
 from outbox_core.adapters.mongo.inserts import insert_all
@@ -321,7 +330,7 @@ class MongoEffectOutbox:
         """See the port."""
         times = []
         for state in _LIVE_STATES:
-            query = {"tenant_id": self._tenant, "state": state, "not_before": {"$type": "date"}}
+            query = {"tenant_id": self._tenant, "state": state, "not_before": {"$gte": FIRST_DATE, "$lte": LAST_DATE}}
             with translated():
                 found = self._rows.find_one(query, {"_id": 0, "not_before": 1}, sort=[("not_before", 1)])
             if found is not None:

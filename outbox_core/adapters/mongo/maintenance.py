@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import DuplicateKeyError
 
-from outbox_core.adapters.mongo.edges import NOW
+from outbox_core.adapters.mongo.edges import LAST_DATE, NOW
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.schema import apply_steps, pending_steps
 from outbox_core.adapters.mongo.slots import take_slots
@@ -55,19 +56,20 @@ class MongoMaintenance:
 
     def due_tenants(self) -> Sequence[str]:
         """See the port."""
-        due: dict[str, Any] = {}
-        for state in LIVE:
-            # One state at a time, with the tenant predicate: only so is this a walk over the first key of each tenant.
+        due: dict[str, float] = {}
+        for state, (order, asked) in product(LIVE, ((1, {"$lte": ["$due", NOW]}), (-1, {"$gt": ["$due", LAST_DATE]}))):
+            # One state at a time, with the tenant predicate: only so is this a walk over one key of each tenant, its
+            # first for what is due, its last for what no clock reaches.
             pipeline: list[dict[str, Any]] = [
                 {"$match": {"tenant_id": {"$gt": ""}, "state": state.value}},
-                {"$sort": {"tenant_id": 1, "state": 1, "not_before": 1}},
+                {"$sort": dict.fromkeys(("tenant_id", "state", "not_before"), order)},
                 {"$group": {"_id": "$tenant_id", "due": {"$first": "$not_before"}}},
-                {"$match": {"$expr": {"$lte": ["$due", NOW]}}},
+                {"$match": {"$expr": asked}},
             ]
             with translated():
                 for found in self._database["trigger_effects"].aggregate(pipeline):
-                    tenant, order = found["_id"], _due_order(found.get("due"))
-                    due[tenant] = min(order, due.get(tenant, order))
+                    tenant, place = found["_id"], _due_order(found.get("due"))
+                    due[tenant] = min(place, due.get(tenant, place))
         return sorted(due, key=lambda tenant: (due[tenant], tenant))
 
     def lagging_tenants(self, after: str, limit: int) -> tuple[Sequence[str], str]:

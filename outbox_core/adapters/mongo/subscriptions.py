@@ -106,8 +106,10 @@ class MongoSubscriptions:
         """See the port."""
         changed = {"enabled": enabled, **(_horizon_document(horizon) if horizon is not None else {})}
         query = {"tenant_id": self._tenant, "sub_id": sub_id}
+        # A rule that says nothing is enabled.
+        other: Any = False if enabled else {"$ne": False}
         with translated():
-            written = self._rules.update_one({**query, "enabled": {"$ne": enabled}}, {"$set": changed})
+            written = self._rules.update_one({**query, "enabled": other}, {"$set": changed})
             if written.matched_count:
                 return True
             if self._rules.find_one(query, {"_id": 1}) is None:
