@@ -99,9 +99,10 @@ def run_in_transaction(store: TenantStore, runtime: Runtime, body: Callable[[Out
     """Run `body` in a transaction, commit it with its appends, and return what it returned (E02).
 
     The body may run more than once (contention, an event id that raced): it must write through the transaction alone.
-    Raises what the body raises, everything undone; ContentionError after GAP_GRACE of it; UnclearCommitError where
-    the commit may have happened: running again with the same event ids then appends nothing twice, but repeats the
-    body's other writes.
+    Raises, everything undone, what the body raises (the driver's own errors too), TransientError where the store did
+    not answer, and after GAP_GRACE of them ContentionError or EventConflictError. Raises UnclearCommitError where the
+    commit may have happened: running again with the same event ids then appends nothing twice, but repeats the body's
+    other writes.
     """
     give_up = runtime.clock.monotonic() + runtime.limits.gap_grace.total_seconds()
     pause = _CONTENTION_PAUSE

@@ -68,8 +68,8 @@ class EffectOutbox(Protocol):
     def settle(self, claim: Claim, settlements: Mapping[str, Settlement]) -> Settled:
         """Write run records, then rows.
 
-        A repeat after a lost answer counts a row that is done or failed under this claim as owned. A run record is
-        written only over one of an older or the same claim.
+        A repeat after a lost answer counts a row that stands in its settlement's target state under this claim as
+        owned. A run record is written only over one of an older or the same claim.
         """
         ...
 

@@ -26,7 +26,7 @@ class Subscriptions(Protocol):
         ...
 
     def all(self) -> Sequence[Subscription]:
-        """Return every rule, by id."""
+        """Return every rule that decodes, in the order of ids; `get` says of one that does not why."""
         ...
 
     def get(self, sub_ids: Iterable[str]) -> Mapping[str, Subscription | str]:
