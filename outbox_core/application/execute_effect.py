@@ -183,11 +183,19 @@ def _launch_in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, lau
 
 
 def _what_it_said(hand: Hand, launch: _Launch, error: Exception) -> Outcome:
+    said = _words_of(error)
     if isinstance(error, RetryLater):
-        return Postponed(error.delay, str(error))
-    text = bounded(f"{type(error).__name__}: {error}")
+        return Postponed(error.delay, said)
+    text = bounded(f"{type(error).__name__}: {said}")
     record = launch.record(hand.server_now(), error=text)
     return Failed(text, definitive=isinstance(error, DefinitiveError), run=record)
+
+
+def _words_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as worse:  # noqa: BLE001 - the named edge: an error's own text is the bot's code too
+        return f"its text cannot be made, {type(worse).__name__}"
 
 
 def _checked(result: Any) -> Any:  # noqa: ANN401 - a bot's result

@@ -231,5 +231,9 @@ def _pass_over_delay(effect: Effect, now: datetime) -> timedelta:
 
 
 def bounded(text: str) -> str:
-    """Cut an error text to its bound (E33)."""
+    """Cut an error text to its bound (E33), as text that every store can hold: a lone surrogate is spelt out.
+
+    An error that names a file can hold one, and an outcome that cannot be written would hold up its whole batch.
+    """
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= MAX_ERROR_CHARS else text[: MAX_ERROR_CHARS - 1] + "…"

@@ -463,6 +463,28 @@ def test_one_raising_bot_does_not_stop_its_batch(harness: Harness) -> None:
     assert Counter(states(harness).values()) == {"done": 9, "pending": 1}
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.promise("E40")
+@pytest.mark.parametrize(
+    "error", [OSError("no file caf\udce9"), RetryLater(timedelta(0), "\udce9"), UnspeakableError()]
+)
+def test_an_error_whose_text_no_store_can_hold_costs_its_neighbours_nothing(harness: Harness, error: Exception) -> None:
+    """A file's name that is not valid Unicode reaches an error's text with a lone surrogate in it."""
+
+    def then(run: Run) -> None:
+        if run.event.event_id == "b":
+            raise error
+
+    ids = owed(harness, "a", "b", "c")
+    run_slice(harness.acme, harness.runtime({"bot": counting(Counter(), then)}))
+    assert states(harness) == {"a": "done", "b": "pending", "c": "done"}
+    assert harness.row(ids[1])["last_error"]
+
+
 @pytest.mark.promise("E40")
 @pytest.mark.scenario(12, 27)
 def test_a_full_batch_of_rows_that_always_fail_does_not_hide_a_fresh_one(harness: Harness) -> None:
