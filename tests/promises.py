@@ -61,7 +61,8 @@ class Shown:
 
     def _is_whole(self) -> bool:
         options = self._config.option
-        chosen = options.keyword or options.markexpr or options.collectonly or self._deselected
+        choosing = ("keyword", "markexpr", "collectonly", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
+        chosen = self._deselected or any(getattr(options, name, None) for name in choosing)
         sources = pytest.Config.ArgsSource
         return not chosen and self._config.args_source in {sources.TESTPATHS, sources.INVOCATION_DIR}
 

@@ -60,6 +60,7 @@ def test_guarantees_stand_in_the_order_of_their_ids_within_a_section() -> None:
         ("@pytest.mark.skip\ndef test_two():\n    pass", ["tests/test_it.py"], 0, "1 passed, 1 skipped"),
         ("@pytest.mark.skip\ndef test_two():\n    pass", ["-k", "one or two"], 0, "1 passed, 1 skipped"),
         ("@pytest.mark.skip\ndef test_two():\n    pass", ["--collect-only"], 0, "2 tests collected"),
+        ("def test_two():\n    pass", ["-n", "2", "--deselect", "tests/test_it.py::test_two"], 0, "1 passed"),
     ],
 )
 def test_a_whole_run_fails_where_a_guarantee_was_shown_by_no_test_that_passed(
