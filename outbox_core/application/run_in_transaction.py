@@ -114,9 +114,9 @@ def run_in_transaction(store: TenantStore, runtime: Runtime, body: Callable[[Out
                 result = body(outbox_transaction)
                 outbox_transaction.commit()
                 return result
-        except (ContentionError, EventConflictError):
+        except (ContentionError, EventConflictError) as error:
             if runtime.clock.monotonic() >= give_up:
-                raise
+                raise ContentionError(f"met others for longer than the grace: {error}") from error
         finally:
             # A number whose commit is unclear may hold its event: the unique index then refuses the tombstone.
             fill_own_numbers(store, unused)

@@ -80,10 +80,6 @@ class EffectOutbox(Protocol):
         """
         ...
 
-    def holds(self, claim: Claim, effect_id: str) -> str | None:
-        """Return the state of a row while its claim_id is this claim's, None otherwise; read on a majority."""
-        ...
-
     def next_due(self) -> datetime | None:
         """Return when the next live row is due, None where there is none."""
         ...

@@ -146,7 +146,6 @@ ATTACKS: dict[str, Attack] = {
         ),
         True,
     ),
-    "effects.holds": (lambda acme, v: acme.effects.holds(v.claim, _HELD), None),
     "effects.next_due": (lambda acme, _: acme.effects.next_due(), None),
     "effects.get": (lambda acme, _: _raises(EffectNotFoundError, lambda: acme.effects.get(_HELD)), True),
     "effects.list": (lambda acme, _: [*acme.effects.list(), *acme.effects.list(after="other|")], []),

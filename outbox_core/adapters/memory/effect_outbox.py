@@ -110,7 +110,7 @@ class MemoryEffectOutbox:
                 effect_id
                 for effect_id, settlement in settlements.items()
                 if self._move(claim, [effect_id], settlement.edge, _values(settlement))
-                or self.holds(claim, effect_id) == settlement.edge.target.value
+                or self._state_under(claim, effect_id) == settlement.edge.target.value
             }
         return Settled(frozenset(owned), frozenset(settlements) - owned)
 
@@ -122,12 +122,6 @@ class MemoryEffectOutbox:
             self._record_run(claim, effects.get(effect_id), settlement, opened)
             if not self._move(claim, [effect_id], settlement.edge, _values(settlement), opened):
                 raise ClaimLostError(f"effect {effect_id} is not held by claim {claim.claim_id} any more")
-
-    def holds(self, claim: Claim, effect_id: str) -> str | None:
-        """See the port."""
-        with self._database.lock:
-            row = self._row(effect_id)
-        return None if row is None or row.get("claim_id") != claim.claim_id else str(row["state"])
 
     def next_due(self) -> datetime | None:
         """See the port."""
@@ -217,6 +211,12 @@ class MemoryEffectOutbox:
     def _park(self, row: Document, now: datetime, error: str) -> None:
         values = Values(error=bounded(f"malformed: {error}"))
         self._database.put(_EFFECTS, over(row, lifecycle.PARK_MALFORMED, now, values))
+
+    def _state_under(self, claim: Claim, effect_id: str) -> str | None:
+        """Return the state of a row while its claim_id is this claim's, None otherwise."""
+        with self._database.lock:
+            row = self._row(effect_id)
+        return None if row is None or row.get("claim_id") != claim.claim_id else str(row["state"])
 
     def _move(
         self,

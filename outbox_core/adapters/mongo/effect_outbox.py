@@ -180,13 +180,14 @@ class MongoEffectOutbox:
         }
         with translated():
             documents = list(raw(self._rows).find(query).hint(_BY_ID).batch_size(len(chosen) + 1))
-        effects, broken = [], {}
+        effects, broken = [], []
         for document in documents:
             try:
                 effects.append(launch_of(decode(document)))
             except ValueError as error:
-                broken[decode_leniently(document).get("_id")] = why_invalid(error)
-        for identity, reason in broken.items():
+                # Pairs: an `_id` may be a document, which no dictionary takes as a key.
+                broken.append((decode_leniently(document).get("_id"), why_invalid(error)))
+        for identity, reason in broken:
             self._park_malformed([identity], reason, claim_id)
         return sorted(effects, key=lambda effect: (effect.due_at, effect.effect_id)), len(broken)
 
@@ -316,13 +317,6 @@ class MongoEffectOutbox:
             raise as_outbox_error(error) from error
         if marked.matched_count != 1:
             raise ClaimLostError(f"{effect_id}: the claim does not hold the row any more")
-
-    def holds(self, claim: Claim, effect_id: str) -> str | None:
-        """See the port."""
-        query = {"_id": effect_id, "tenant_id": self._tenant, "claim_id": claim.claim_id}
-        with translated():
-            found = self._rows.find_one(query, {"state": 1})
-        return None if found is None else str(found["state"])
 
     # --- looking ---
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pymongo
+from bson.decimal128 import Decimal128
 from pydantic import Field
 from pymongo import ReturnDocument
 
@@ -157,7 +159,8 @@ class MongoEventLog:
         """See the port."""
         query = {"tenant_id": self._tenant, "seq": {"$gt": after}}
         with translated():
-            seqs = [int(found["seq"]) for found in self._events.find(query, {"_id": 0, "seq": 1}).sort("seq", 1)]
+            found = [_whole(event["seq"]) for event in self._events.find(query, {"_id": 0, "seq": 1}).sort("seq", 1)]
+        seqs = [number for number in found if number is not None]
         highest = max(seqs, default=after)
         return Horizon(highest, tuple(missing_between(after, seqs, highest)))
 
@@ -195,10 +198,9 @@ class MongoEventLog:
 def _to_entry(document: RawBSONDocument) -> LogEntry | None:
     """Read one stored document; None where it stands under no whole number."""
     lenient = decode_leniently(document)
-    number = lenient.get("seq")
-    if not isinstance(number, int | float) or int(number) != number:
+    seq = _whole(lenient.get("seq"))
+    if seq is None:
         return None
-    seq = int(number)
     if lenient.get("void") is True:
         return Tombstone(seq)
     try:
@@ -215,6 +217,21 @@ def _to_entry(document: RawBSONDocument) -> LogEntry | None:
         occurred_at=stored.occurred_at,
         recorded_at=stored.recorded_at,
     )
+
+
+def _whole(number: object) -> int | None:
+    """Return a stored number as a whole one, None where it is none.
+
+    The unique index takes 2, 2.0 and a decimal 2 for one number, so whichever of them stands there is no hole.
+    """
+    exact = number.to_decimal() if isinstance(number, Decimal128) else number
+    if not isinstance(exact, int | float | Decimal):
+        return None
+    try:
+        whole = int(exact)
+    except (ValueError, OverflowError):  # What is not a number, and what is infinite.
+        return None
+    return whole if whole == exact else None
 
 
 def _aware(moment: datetime) -> datetime:
