@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from outbox_core.application.patience import patiently
-from outbox_core.domain.errors import EventConflictError, InvalidInputError, OutboxError
+from outbox_core.domain.errors import EventConflictError, InvalidInputError, OutboxError, TransientError
 from outbox_core.domain.event import Event, NewEvent
 from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
 from outbox_core.domain.payload import require_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_core.domain.limits import Limits
     from outbox_core.ports.event_log import Allocation
@@ -99,9 +99,19 @@ def _insert(store: TenantStore, runtime: Runtime, events: list[Event], give_up: 
     try:
         # After an unclear answer the same documents go again, same numbers, same ids: never a second event.
         patiently(runtime.clock, give_up, lambda: store.log.insert(events))
-    except EventConflictError:
+    except EventConflictError as conflict:
         # An id that exists may be our own, from a try whose answer was lost; its number tells.
-        present = patiently(runtime.clock, give_up, lambda: store.log.find(mine))
+        existing = conflict.duplicates
+        present = patiently(runtime.clock, give_up, lambda: _find_all(store, mine, existing))
         fill_own_numbers(store, [seq for event_id, seq in mine.items() if present.get(event_id, seq) != seq])
         return {event_id: Appended(event_id, seq, duplicate=seq != mine[event_id]) for event_id, seq in present.items()}
     return {event_id: Appended(event_id, seq) for event_id, seq in mine.items()}
+
+
+def _find_all(store: TenantStore, event_ids: Iterable[str], existing: frozenset[str]) -> Mapping[str, int]:
+    """Return the numbers of the ids that the log has; those that it said exist must be among them."""
+    present = store.log.find(event_ids)
+    if hidden := existing - present.keys():
+        # A fresh number would meet the same answer, for ever: its document stands under another event id.
+        raise TransientError(f"the log of {store.tenant_id} has event {min(hidden)!r}, and cannot find it")
+    return present

@@ -63,9 +63,10 @@ class MongoCards:
 
     def standing(self, card_ids: Iterable[str]) -> frozenset[str]:
         """See the port."""
-        query = {"_id": {"$in": [self._key(card_id) for card_id in card_ids]}, "deleted_at": None}
+        keys = {self._key(card_id): card_id for card_id in card_ids}
+        query = {"_id": {"$in": list(keys)}, "deleted_at": None}
         with translated():
-            return frozenset(found["card_id"] for found in self._cards.find(query, {"card_id": 1}))
+            return frozenset(keys[found["_id"]] for found in self._cards.find(query, {"_id": 1}))
 
     def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
         """See the port."""

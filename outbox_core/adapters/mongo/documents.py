@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.dbref import DBRef
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -31,6 +32,14 @@ def _none_is_missing(value: Any) -> Any:  # noqa: ANN401 - any stored value
 
 Text = Annotated[str, BeforeValidator(_none_is_missing)]
 """A text whose absence an older or a newer version may have stored as null."""
+
+
+def _whole_is_integer(value: Any) -> Any:  # noqa: ANN401 - any stored value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole_is_integer)]
+"""A counter: an older shell, and many a tool, stores each number that a person types as a double."""
 
 
 class StoredDocument(BaseModel):
@@ -95,9 +104,24 @@ def raw(collection: Collection[dict[str, Any]]) -> Collection[RawBSONDocument]:
 def decode(document: RawBSONDocument) -> dict[str, Any]:
     """Decode one document; raise ValueError where it cannot be."""
     try:
-        return bson.decode(document.raw, CODEC)
+        decoded = bson.decode(document.raw, CODEC)
     except (BSONError, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}"[:300]) from error
+    whole: dict[str, Any] = _without_references(decoded) if b"$ref\0" in document.raw else decoded
+    return whole
+
+
+def _without_references(value: Any) -> Any:  # noqa: ANN401 - any decoded value
+    """Return what was stored: an object with the keys $ref and $id is JSON here, which the driver takes for a link."""
+    match value:
+        case DBRef():
+            return _without_references(dict(value.as_doc()))
+        case dict():
+            return {key: _without_references(item) for key, item in value.items()}
+        case list():
+            return [_without_references(item) for item in value]
+        case _:
+            return value
 
 
 def decode_leniently(document: RawBSONDocument) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import DuplicateKeyError
 
-from outbox_core.adapters.mongo.documents import StoredDocument
+from outbox_core.adapters.mongo.documents import StoredDocument, Whole, why_invalid
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.inserts import insert_all
+from outbox_core.domain.errors import InvariantError
 from outbox_core.domain.identity import join_key
 from outbox_core.domain.poison import Poison
 from outbox_core.domain.sequence import Mark
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 class StoredMark(StoredDocument):
     """One of a cursor's marks."""
 
-    last_seq: int
+    last_seq: Whole
     at: datetime
 
 
 class CursorDocument(StoredDocument):
     """A tenant's row in trigger_cursors, read together with the server's time."""
 
-    seq: int = 0
-    rev: int = 0
+    seq: Whole = 0
+    rev: Whole = 0
     marks: list[StoredMark] = []
-    poison: dict[str, int] = {}
+    poison: dict[str, Whole] = {}
     poison_at: datetime | None = None
     entry_id: str = ""
     now: datetime
@@ -51,13 +52,18 @@ class MongoDrainProgress:
 
     def load(self) -> Cursor:
         """See the port."""
-        stored = CursorDocument.model_validate(self._read() or self._create())
+        found = self._read() or self._create()
+        try:
+            stored = CursorDocument.model_validate(found)
+            counts = {int(seq): count for seq, count in stored.poison.items()}
+        except ValueError as error:
+            raise InvariantError(f"the cursor of tenant {self._tenant} is damaged: {why_invalid(error)}") from error
         return Cursor(
             seq=stored.seq,
             rev=stored.rev,
             now=stored.now,
             marks=tuple(Mark(mark.last_seq, mark.at) for mark in stored.marks),
-            poison=Poison({int(seq): count for seq, count in stored.poison.items()}, stored.poison_at),
+            poison=Poison(counts, stored.poison_at),
             entry_id=stored.entry_id,
         )
 
@@ -83,7 +89,7 @@ class MongoDrainProgress:
             values["entry_id"] = entry.entry_id
         with translated():
             moved = self._cursors.update_one(
-                {"_id": self._tenant, "seq": read.seq, "rev": read.rev},
+                {"_id": self._tenant, "seq": _as_read(read.seq), "rev": _as_read(read.rev)},
                 {"$set": values, "$inc": {"rev": 1}, "$currentDate": {"updated_at": True}},
             )
         return moved.modified_count == 1
@@ -115,3 +121,8 @@ class MongoDrainProgress:
             "skips": [{"seq": seq, "reason": reason} for seq, reason in entry.skips],
             "drained_at": read.now,
         }
+
+
+def _as_read(number: int) -> Any:  # noqa: ANN401 - a value, or a condition
+    """Return what finds a number that was read: a missing one is read as 0."""
+    return number or {"$in": [0, None]}

@@ -14,6 +14,7 @@ from pymongo import ReturnDocument
 from outbox_core.adapters.mongo.documents import (
     StoredAttributes,
     StoredDocument,
+    Whole,
     attributes_document,
     decode,
     decode_leniently,
@@ -24,7 +25,7 @@ from outbox_core.adapters.mongo.documents import (
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.transactions import session_of
-from outbox_core.domain.errors import EventConflictError, InvalidInputError, UnstorableRowError
+from outbox_core.domain.errors import EventConflictError, InvalidInputError, InvariantError, UnstorableRowError
 from outbox_core.domain.event import Event, LogEntry, Tombstone, Undecodable, tombstone_id
 from outbox_core.domain.identity import join_key, require_own
 from outbox_core.domain.limits import FILL_TIME
@@ -58,7 +59,7 @@ class EventDocument(StoredAttributes):
 class SequenceDocument(StoredDocument):
     """A tenant's counter in event_sequences, as an allocation returns it."""
 
-    last_seq: int
+    last_seq: Whole
     was_undrained: bool
     numbered_at: datetime
 
@@ -77,7 +78,7 @@ class MongoEventLog:
         update = {
             "tenant_id": self._tenant,
             "last_seq": {"$add": [{"$ifNull": ["$last_seq", 0]}, count]},
-            "was_undrained": {"$ifNull": ["$undrained", False]},
+            "was_undrained": {"$eq": ["$undrained", True]},
             "undrained": True,
             "numbered_at": "$$NOW",
         }
@@ -85,7 +86,10 @@ class MongoEventLog:
             found = self._sequences.find_one_and_update(
                 {"_id": self._tenant}, [{"$set": update}], upsert=True, return_document=ReturnDocument.AFTER
             )
-        document = SequenceDocument.model_validate(found)
+        try:
+            document = SequenceDocument.model_validate(found)
+        except ValueError as error:
+            raise InvariantError(f"the counter of tenant {self._tenant} is damaged: {why_invalid(error)}") from error
         return Allocation(document.last_seq - count + 1, count, document.numbered_at, document.was_undrained)
 
     def insert(self, events: Sequence[Event], transaction: Transaction | None = None) -> None:
@@ -153,7 +157,7 @@ class MongoEventLog:
             found = self._sequences.find_one({"_id": self._tenant}, {"last_seq": 1, "now": "$$NOW"})
             if found is None:
                 return Head(0, _aware(self._database.command("hello")["localTime"]))
-        return Head(found["last_seq"], found["now"])
+        return Head(_whole(found.get("last_seq")) or 0, found["now"])
 
     def horizon(self, after: int) -> Horizon:
         """See the port."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.schema import apply_steps, pending_steps
 from outbox_core.adapters.mongo.slots import take_slots
 from outbox_core.domain.effect_lifecycle import LIVE
+from outbox_core.domain.identity import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,11 +39,13 @@ class MongoMaintenance:
         ticks, ahead = self._database["ticks"], int(interval.total_seconds() * 1000)
         with translated():
             found = ticks.find_one({"_id": name}, {"next_at": 1, "now": NOW, "latest": {"$add": [NOW, ahead]}})
-            if found is not None and found["now"] < found["next_at"] <= found["latest"]:
+            next_at = None if found is None else found.get("next_at")
+            # One that is no time counts as over: all tenants wait for this tick.
+            if found is not None and isinstance(next_at, datetime) and found["now"] < next_at <= found["latest"]:
                 return False
             update = [{"$set": {"next_at": {"$add": [NOW, ahead]}}}]
             if found is not None:
-                return ticks.update_one({"_id": name, "next_at": found["next_at"]}, update).modified_count == 1
+                return ticks.update_one({"_id": name, "next_at": next_at}, update).modified_count == 1
             try:
                 return ticks.update_one({"_id": name, "next_at": None}, update, upsert=True).upserted_id is not None
             except DuplicateKeyError:
@@ -77,17 +81,19 @@ class MongoMaintenance:
         with translated():
             counters = list(
                 self._database["event_sequences"]
-                .find({"_id": {"$gt": after}}, {"last_seq": 1, "undrained": 1})
+                .find({"_id": {"$gt": after}}, {"last_seq": _number("last_seq"), "undrained": 1})
                 .sort("_id", 1)
                 .limit(limit)
             )
             ids = [counter["_id"] for counter in counters]
-            cursors = self._database["trigger_cursors"].find({"_id": {"$in": ids}}, {"seq": 1})
+            cursors = self._database["trigger_cursors"].find({"_id": {"$in": ids}}, {"seq": _number("seq")})
             reached = {cursor["_id"]: cursor["seq"] for cursor in cursors}
         lagging = [
             counter["_id"]
             for counter in counters
-            if counter.get("undrained") is not True and counter["last_seq"] > reached.get(counter["_id"], 0)
+            if is_id(counter["_id"])
+            and counter.get("undrained") is not True
+            and counter["last_seq"] > reached.get(counter["_id"], 0)
         ]
         return lagging, ids[-1] if len(ids) == limit else ""
 
@@ -103,6 +109,11 @@ class MongoMaintenance:
     def pending_schema(self) -> Sequence[str]:
         """See the port."""
         return pending_steps(self._database)
+
+
+def _number(field: str) -> dict[str, Any]:
+    """Read a counter, one that is missing or damaged as 0: it must not end the walk over all the others."""
+    return {"$convert": {"input": f"${field}", "to": "long", "onError": 0, "onNull": 0}}
 
 
 def _due_order(due: Any) -> float:  # noqa: ANN401 - a stored value, a date if all is well

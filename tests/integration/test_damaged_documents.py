@@ -1,0 +1,165 @@
+"""Documents that somebody has damaged by hand: each costs itself alone, whatever BSON can hold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+
+from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.repair_undrained import repair_undrained
+from outbox_core.application.run_slice import run_slice
+from outbox_core.domain.errors import InvariantError, TransientError
+from tests.harness.base import ACME, OTHER
+from tests.harness.examples import claim, materialize, subscription
+from tests.simulation.play import append, cursor_of, drain_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from outbox_core.domain.bot import Run
+    from tests.harness.on_mongo import MongoHarness
+
+LEASE = timedelta(seconds=60)
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def stored_event(harness: MongoHarness, seq: object) -> dict[str, Any]:
+    return {
+        "_id": f"{ACME}|damaged",
+        "tenant_id": ACME,
+        "seq": seq,
+        "event_id": "damaged",
+        "source": "app",
+        "type": "thing",
+        "recorded_at": harness.now(),
+    }
+
+
+@pytest.mark.promise("E08")
+@pytest.mark.parametrize("seq", [2.0, Decimal128("2"), 1.5, float("inf"), Decimal128("Infinity"), Decimal128("1.5")])
+def test_a_number_of_whatever_type_blocks_no_drain_and_no_new_rule(mongo_harness: MongoHarness, seq: object) -> None:
+    store, runtime = mongo_harness.acme, mongo_harness.runtime()
+    append(store, runtime, "first")
+    if seq in (2.0, Decimal128("2")):
+        # It stands under a number that was given out, so it is an event that cannot be read.
+        store.log.allocate(1)
+    mongo_harness.put_raw("board_events", stored_event(mongo_harness, seq))
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "last")
+    drain_whole(store, runtime)
+    assert cursor_of(mongo_harness, ACME) == store.log.head().last_seq
+    assert [row["event_id"] for row in mongo_harness.raw("trigger_effects", state="pending")] == ["last"]
+
+
+@pytest.mark.promise("E45")
+@pytest.mark.parametrize("identity", [{"a": 1}, 5, float("nan")])
+def test_a_row_under_an_id_that_is_no_text_parks_and_its_batch_goes_on(
+    mongo_harness: MongoHarness, identity: object
+) -> None:
+    store = mongo_harness.acme
+    (effect_id,) = materialize(store, 1, now=mongo_harness.now())
+    mongo_harness.database["trigger_effects"].insert_one({**mongo_harness.row(effect_id), "_id": identity})
+    taken = claim(store, 10, LEASE)
+    assert [effect.effect_id for effect in taken.effects] == [effect_id]
+    assert taken.parked == 1
+    assert "_id" in mongo_harness.raw("trigger_effects", state="failed")[0]["last_error"]
+
+
+@pytest.mark.promise("E16")
+@pytest.mark.parametrize("damage", [{}, {"next_at": "soon"}, {"next_at": None}, {"next_at": DatetimeMS(2**60)}])
+def test_a_damaged_tick_is_due_and_mended(mongo_harness: MongoHarness, damage: Mapping[str, object]) -> None:
+    """All tenants wait for it."""
+    mongo_harness.put_raw("ticks", {"_id": "drain", **damage})
+    tick = mongo_harness.store.maintenance
+    assert [tick.tick_due("drain", timedelta(seconds=3)) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.promise("E16")
+@pytest.mark.parametrize(
+    ("collection", "damage"),
+    [
+        ("event_sequences", {}),
+        ("event_sequences", {"last_seq": "many"}),
+        ("event_sequences", {"_id": "no tenant", "last_seq": 5}),
+        ("trigger_cursors", {}),
+        ("trigger_cursors", {"seq": "far"}),
+        ("trigger_cursors", {"seq": None}),
+    ],
+)
+def test_a_damaged_counter_or_cursor_does_not_end_the_search_for_wrong_flags(
+    mongo_harness: MongoHarness, collection: str, damage: Mapping[str, object]
+) -> None:
+    if collection == "trigger_cursors":
+        mongo_harness.put_raw("event_sequences", {"_id": ACME, "tenant_id": ACME, "last_seq": 0})
+    mongo_harness.put_raw(collection, {"_id": ACME, "tenant_id": ACME, **damage})
+    append(mongo_harness.other, mongo_harness.runtime(), "e")
+    mongo_harness.change("event_sequences", OTHER, undrained=False)
+    assert repair_undrained(mongo_harness.store, mongo_harness.runtime()) == 1
+    assert mongo_harness.raw("event_sequences", _id=OTHER)[0]["undrained"] is True
+
+
+@pytest.mark.promise("O08")
+@pytest.mark.parametrize(
+    ("collection", "stored"),
+    [
+        ("trigger_cursors", {}),
+        ("trigger_cursors", {"seq": 0.0, "rev": 0.0, "poison": {"1": 2.0}}),
+        ("trigger_cursors", {"seq": 0, "rev": 3, "marks": [{"last_seq": 1.0, "at": LONG_AGO}]}),
+        ("event_sequences", {"last_seq": 1.0}),
+        ("event_sequences", {"last_seq": 1, "undrained": "yes"}),
+        ("board_cards", {"_id": f"{ACME}|c"}),
+    ],
+)
+def test_a_missing_field_has_its_default_and_a_count_may_be_a_double(
+    mongo_harness: MongoHarness, collection: str, stored: Mapping[str, object]
+) -> None:
+    """As a person leaves them who mends a document in a shell."""
+    store, runtime = mongo_harness.acme, mongo_harness.runtime()
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a", source="board", subject="c")
+    mongo_harness.put_raw("board_cards", {"_id": f"{ACME}|c", "tenant_id": ACME, "card_id": "c"})
+    mongo_harness.put_raw(collection, {"_id": ACME, "tenant_id": ACME, **stored})
+    append(store, runtime, "b")
+    drain_whole(store, runtime)
+    assert {row["event_id"] for row in mongo_harness.raw("trigger_effects", state="pending")} == {"a", "b"}
+
+
+@pytest.mark.promise("E12")
+def test_a_damaged_cursor_is_named_in_one_line(mongo_harness: MongoHarness) -> None:
+    mongo_harness.put_raw("trigger_cursors", {"_id": ACME, "tenant_id": ACME, "seq": "far"})
+    with pytest.raises(InvariantError, match="the cursor of tenant acme is damaged: seq"):
+        mongo_harness.acme.progress.load()
+
+
+@pytest.mark.promise("E46")
+def test_an_append_whose_id_stands_over_another_event_ends_and_takes_one_number(mongo_harness: MongoHarness) -> None:
+    store, runtime = mongo_harness.acme, mongo_harness.runtime()
+    mongo_harness.put_raw("board_events", {**stored_event(mongo_harness, 1), "_id": f"{ACME}|mine"})
+    with pytest.raises(TransientError, match="has event 'mine', and cannot find it"):
+        append(store, runtime, "mine")
+    assert store.log.head().last_seq == 1
+
+
+@pytest.mark.promise("E09")
+@pytest.mark.parametrize(
+    "data", [{"$ref": "a", "$id": 1}, {"x": [{"$ref": "a", "$id": {"$ref": "b", "$id": 2}, "y": 3}]}]
+)
+def test_what_the_driver_takes_for_a_link_reaches_the_bot_as_it_was_appended(
+    mongo_harness: MongoHarness, data: Mapping[str, object]
+) -> None:
+    store = mongo_harness.acme
+    seen: list[tuple[object, object]] = []
+
+    def bot(run: Run, given: object) -> None:
+        seen.append((run.event.data, given))
+
+    add_subscription(store, subscription("s", vars={"given": data}))
+    append(store, mongo_harness.runtime(), "e", data=data)
+    drain_whole(store, mongo_harness.runtime())
+    mongo_harness.change("tenant_slots", ACME, slice=[])
+    run_slice(store, mongo_harness.runtime({"bot": bot}))
+    assert seen == [(data, data)]
