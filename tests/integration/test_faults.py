@@ -19,7 +19,7 @@ from outbox_core.application.drain_tenant import Step, drain_tenant
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.bot import Bot
-from outbox_core.domain.errors import TransientError
+from outbox_core.domain.errors import InvalidInputError, TransientError
 from outbox_core.domain.identity import join_key
 from tests.harness.base import ACME
 from tests.harness.examples import claim, ids_of, materialize, new_event, subscription
@@ -229,6 +229,51 @@ def test_a_transactional_launch_whose_commit_answer_is_lost_happens_once(
     assert len(mongo_harness.raw("files")) == 1
     assert bodies == [1]
     assert mongo_harness.row(join_key(ACME, "a", "s"))["outcome"] == "delivered"
+
+
+@pytest.mark.promise("E37")
+@pytest.mark.parametrize("ending", ["abort_transaction", "commit_transaction", "end_session"])
+def test_a_bot_that_ends_its_transaction_itself_is_not_done_and_says_so(
+    mongo_harness: MongoHarness, ending: str
+) -> None:
+    """What is written under its session then stands alone: a done mark beside writes that were undone."""
+    store = mongo_harness.acme
+
+    def bot(run: Run) -> None:
+        assert run.transaction is not None
+        files = run.transaction.database["files"]
+        files.insert_one({"tenant_id": ACME}, session=run.transaction.session)
+        run.transaction.append(type="filed", event_id="filed")
+        getattr(run.transaction.session, ending)()
+
+    runtime = mongo_harness.runtime({"bot": Bot(bot_id="bot", function=bot, transactional=True)})
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+    drain_whole(store, runtime)
+    run_whole(store, runtime)
+    row = mongo_harness.row(join_key(ACME, "a", "s"))
+    assert row["state"] == "failed"
+    assert "ended by its own body" in row["last_error"]
+    assert store.log.find(["filed"]) == {}
+
+
+@pytest.mark.promise("E02")
+@pytest.mark.parametrize("appends", [True, False])
+def test_a_body_that_aborts_its_transaction_itself_is_refused_and_leaves_no_event(
+    mongo_harness: MongoHarness, *, appends: bool
+) -> None:
+    store = mongo_harness.acme
+
+    def body(transaction: OutboxTransaction) -> None:
+        transaction.database["files"].insert_one({"tenant_id": ACME}, session=transaction.session)
+        if appends:
+            transaction.append(type="filed", event_id="filed")
+        transaction.session.abort_transaction()
+
+    with pytest.raises(InvalidInputError, match="ended by its own body"):
+        run_in_transaction(store, mongo_harness.runtime(), body)
+    assert store.log.find(["filed"]) == {}
+    assert mongo_harness.raw("files") == []
 
 
 @pytest.mark.promise("E37")

@@ -17,7 +17,7 @@ from outbox_core.adapters.mongo.errors import (
     is_contention,
     translated,
 )
-from outbox_core.domain.errors import UnclearCommitError
+from outbox_core.domain.errors import InvalidInputError, UnclearCommitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,7 @@ class MongoTransaction:
         self._database = database
         self._session = session
         self._limits = limits
+        self._committed = False
 
     @property
     def session(self) -> ClientSession:
@@ -49,8 +50,9 @@ class MongoTransaction:
 
     def commit(self) -> None:
         """See the port."""
-        if not self._session.in_transaction:
+        if self._committed:
             return
+        _require_open(self._session)
         give_up = time.monotonic() + 2 * self._limits.op_timeout.total_seconds()
         while True:
             try:
@@ -64,6 +66,7 @@ class MongoTransaction:
                     raise UnclearCommitError("the answer to a commit was lost") from error
                 time.sleep(0.05)
             else:
+                self._committed = True
                 return
 
 
@@ -93,5 +96,18 @@ class MongoTransactions:
 
 
 def session_of(transaction: Transaction | None) -> ClientSession | None:
-    """Return the session of a transaction of this store."""
-    return None if transaction is None else transaction.session
+    """Return the session of a transaction of this store, None for none.
+
+    Raises InvalidInputError where the transaction's body has ended it: what is written under its session then would
+    stand alone, a done mark beside writes that were undone.
+    """
+    if transaction is None:
+        return None
+    session: ClientSession = transaction.session
+    _require_open(session)
+    return session
+
+
+def _require_open(session: ClientSession) -> None:
+    if not session.in_transaction:
+        raise InvalidInputError("the transaction was ended by its own body; only the outbox commits or aborts it")
