@@ -17,7 +17,7 @@ class Maintenance(Protocol):
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """Take the tick of this name if it is due by the server's clock, and set the next one `interval` ahead.
 
-        Of any number of beats one gets True. A stored time further ahead than `interval` counts as over.
+        Of any number of beats one gets True. A stored time further ahead than `interval` and OP_TIMEOUT counts as over.
         """
         ...
 

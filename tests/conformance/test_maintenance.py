@@ -30,6 +30,15 @@ def test_of_any_number_of_beats_one_gets_the_tick(harness: Harness) -> None:
     assert sum(second) == 1
 
 
+@pytest.mark.promise("C04")
+def test_a_tick_set_by_a_command_that_began_later_but_ran_first_is_taken(harness: Harness) -> None:
+    """Each of two racing commands has the time of its own beginning."""
+    tick = harness.store.maintenance.tick_due
+    assert tick("sweep", INTERVAL) is True
+    harness.step_server_clock_back(timedelta(seconds=1))
+    assert tick("sweep", INTERVAL) is False
+
+
 def test_a_tick_that_lies_further_ahead_than_its_interval_counts_as_over(harness: Harness) -> None:
     tick = harness.store.maintenance.tick_due
     assert tick("sweep", INTERVAL) is True

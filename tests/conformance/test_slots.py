@@ -100,6 +100,19 @@ def test_a_slot_that_lies_further_ahead_than_its_hold_counts_as_over(harness: Ha
 
 
 @pytest.mark.promise("E42")
+def test_a_slot_given_out_by_a_command_that_began_later_but_ran_first_is_held(harness: Harness) -> None:
+    """Each of two racing commands has the time of its own beginning."""
+    token = harness.acme.slots.take(Lane.DRAIN, HOLD)
+    assert token is not None
+    harness.step_server_clock_back(timedelta(seconds=1))
+    assert harness.acme.slots.take(Lane.DRAIN, HOLD) is None
+    assert harness.store.maintenance.take_slots(Lane.DRAIN, ["acme"], HOLD) == {}
+    assert harness.acme.slots.extend(Lane.DRAIN, token, HOLD)
+    harness.step_server_clock_back(timedelta(seconds=1))
+    assert harness.acme.slots.rotate(Lane.DRAIN, token, HOLD) is not None
+
+
+@pytest.mark.promise("E42")
 def test_the_offer_takes_one_slot_of_each_tenant_that_has_one(harness: Harness) -> None:
     assert harness.acme.slots.take(Lane.DRAIN, HOLD) is not None
     taken = harness.store.maintenance.take_slots(Lane.DRAIN, ["acme", "other", "third"], HOLD)

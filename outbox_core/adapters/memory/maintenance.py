@@ -32,7 +32,7 @@ class MemoryMaintenance:
         with self._database.lock:
             now = self._database.clock.now()
             tick = self._database.get("ticks", name)
-            if tick is not None and now < tick["next_at"] <= now + interval:
+            if tick is not None and now < tick["next_at"] <= now + interval + self._limits.op_timeout:
                 return False
             self._database.put("ticks", {"_id": name, "next_at": now + interval})
             return True

@@ -64,9 +64,9 @@ class MemorySlots:
             return any(slot["token"] == token for slot in live)
 
     def _live(self, lane: Lane, hold: timedelta) -> list[dict[str, Any]]:
-        """Return the slots whose end lies ahead, but not further than a hold reaches."""
-        now = self._database.clock.now()
-        return [slot for slot in self._stored(lane) if now < slot["until"] <= now + hold]
+        """Return the slots whose end lies ahead, but not further than a hold reaches for a command that ran late."""
+        now, reach = self._database.clock.now(), hold + self._limits.op_timeout
+        return [slot for slot in self._stored(lane) if now < slot["until"] <= now + reach]
 
     def _stored(self, lane: Lane) -> list[dict[str, Any]]:
         return list((self._database.get(_SLOTS, self._tenant_id) or {}).get(lane.value, ()))

@@ -37,8 +37,10 @@ class MongoMaintenance:
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """See the port."""
         ticks, ahead = self._database["ticks"], int(interval.total_seconds() * 1000)
+        # A read's time is that of its beginning: another beat's tick may have come, and been set, after that.
+        reach = ahead + int(self._limits.op_timeout.total_seconds() * 1000)
         with translated():
-            found = ticks.find_one({"_id": name}, {"next_at": 1, "now": NOW, "latest": {"$add": [NOW, ahead]}})
+            found = ticks.find_one({"_id": name}, {"next_at": 1, "now": NOW, "latest": {"$add": [NOW, reach]}})
             next_at = None if found is None else found.get("next_at")
             # One that is no time counts as over: all tenants wait for this tick.
             if found is not None and isinstance(next_at, datetime) and found["now"] < next_at <= found["latest"]:

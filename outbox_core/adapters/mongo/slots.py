@@ -38,7 +38,7 @@ class MongoSlots:
         with translated():
             found = self._slots.find_one_and_update(
                 {"_id": self._tenant},
-                _take(self._tenant, lane, token, hold, _cap(lane, self._limits)),
+                _take(self._tenant, lane, token, hold, self._limits),
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
@@ -65,7 +65,7 @@ class MongoSlots:
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
         renewed = {
             "$map": {
-                "input": _live(lane, hold),
+                "input": _live(lane, hold + self._limits.op_timeout),
                 "as": "slot",
                 "in": {"$cond": [{"$eq": ["$$slot.token", {"$literal": token}]}, _slot(fresh, hold), "$$slot"]},
             }
@@ -90,10 +90,7 @@ def take_slots(
     taken: dict[str, str] = {}
     for start in range(0, len(tenants), _CHUNK):
         chunk = tenants[start : start + _CHUNK]
-        writes = [
-            UpdateOne({"_id": tenant}, _take(tenant, lane, token, hold, _cap(lane, limits)), upsert=True)
-            for tenant in chunk
-        ]
+        writes = [UpdateOne({"_id": tenant}, _take(tenant, lane, token, hold, limits), upsert=True) for tenant in chunk]
         with translated():
             try:
                 slots.bulk_write(writes, ordered=False)
@@ -106,14 +103,10 @@ def take_slots(
     return taken
 
 
-def _cap(lane: Lane, limits: Limits) -> int:
-    return limits.tenant_slots if lane is Lane.SLICE else 1
-
-
-def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, cap: int) -> list[dict[str, Any]]:
-    live = _live(lane, hold)
+def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
+    cap = limits.tenant_slots if lane is Lane.SLICE else 1
     return [
-        {"$set": {"tenant_id": {"$literal": tenant_id}, lane.value: live}},
+        {"$set": {"tenant_id": {"$literal": tenant_id}, lane.value: _live(lane, hold + limits.op_timeout)}},
         {
             "$set": {
                 lane.value: {
@@ -128,14 +121,18 @@ def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, cap: int) -> 
     ]
 
 
-def _live(lane: Lane, hold: timedelta) -> dict[str, Any]:
-    """Slots whose end lies ahead, but not further than a hold reaches (a server's clock may have stepped back)."""
+def _live(lane: Lane, reach: timedelta) -> dict[str, Any]:
+    """Slots whose end lies ahead, but not beyond `reach` (a server's clock may have stepped back).
+
+    A command's time is that of its beginning, so one that began first and ran last finds slots that end later than a
+    hold from its own time: by at most what a command lasts.
+    """
     field = f"${lane.value}"
     return {
         "$filter": {
             "input": {"$cond": [{"$isArray": field}, field, []]},
             "as": "slot",
-            "cond": {"$and": [{"$gt": ["$$slot.until", "$$NOW"]}, {"$lte": ["$$slot.until", _ahead(hold)]}]},
+            "cond": {"$and": [{"$gt": ["$$slot.until", "$$NOW"]}, {"$lte": ["$$slot.until", _ahead(reach)]}]},
         }
     }
 
