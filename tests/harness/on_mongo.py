@@ -86,11 +86,14 @@ class MongoDatabases:
         self._database = connect(f"{url}&heartbeatFrequencyMS=500", name, Limits())
         store = MongoStore(self._database, Limits(), MovableClock(), CountingEntropy())
         store.maintenance.ensure_schema()
+        self._schema = frozenset(self._database.list_collection_names())
 
     def empty(self) -> Database[dict[str, Any]]:
-        """Return the database with every document gone, and its schema there."""
+        """Return the database with every document gone, its schema there, and no collection that a test made."""
         for name in self._database.list_collection_names():
-            if name != "schema_versions":
+            if name not in self._schema:
+                self._database.drop_collection(name)
+            elif name != "schema_versions":
                 self._database[name].delete_many({})
         return self._database
 
