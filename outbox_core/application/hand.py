@@ -27,6 +27,7 @@ class Hand:
         self._running: str | None = None
         self._running_until = 0.0
         self._unrenewed: set[str] = set()
+        self._leaving: list[str] = []
         self._gave_back = False
         self._decided: dict[str, Settlement] = {}
 
@@ -67,12 +68,20 @@ class Hand:
                 self._decided[effect_id] = settlement
 
     def take_waiting(self) -> list[str]:
-        """Take all rows that did not start, to release them."""
+        """Take all rows that did not start, to release them; they are given again until they are `let_go`.
+
+        None of them starts any more: a release whose answer was lost may have made it another worker's.
+        """
         with self._lock:
-            taken = list(self._waiting)
+            self._leaving += self._waiting
             self._waiting.clear()
-            self._gave_back = self._gave_back or bool(taken)
-            return taken
+            self._gave_back = self._gave_back or bool(self._leaving)
+            return list(self._leaving)
+
+    def let_go(self) -> None:
+        """Note that all that was taken to be released is released."""
+        with self._lock:
+            self._leaving.clear()
 
     def take_decided(self) -> Mapping[str, Settlement]:
         """Take the outcomes that are not written yet."""

@@ -56,19 +56,21 @@ class Heart:
         clock, limits = self._runtime.clock, self._runtime.limits
         period = min(limits.renew_interval, limits.slot_hold / 3).total_seconds()
         renew_at = clock.monotonic() + period
-        ended = False
+        end_at, ended = self._slice_ends, False
         while True:
-            next_at = renew_at if ended else min(renew_at, self._slice_ends)
+            next_at = renew_at if ended else min(renew_at, end_at)
             if self._stop.wait(min(max(0.0, next_at - clock.monotonic()), _LONGEST_WAIT)):
                 return
             now = clock.monotonic()
             try:
-                if not ended and now >= self._slice_ends:
-                    ended = True
-                    self._end_slice()
                 if now >= renew_at:
                     renew_at = now + period
                     self._renew(now)
+                if not ended and now >= end_at:
+                    # Again a moment later where the store does not answer, as at a failover.
+                    end_at = now + _LONGEST_WAIT
+                    self._end_slice()
+                    ended = True
             except Exception:  # noqa: BLE001 - the named edge: the heart
                 # A beat that fails must not stop the heart; what it left undone the lease's end does.
                 _log.exception("tenant %s: a heart beat failed", self._store.tenant_id)
@@ -77,6 +79,7 @@ class Heart:
         released = self._hand.take_waiting()
         if released:
             self._store.effects.release(self._hand.claim, released)
+            self._hand.let_go()
         self._write_decided()
 
     def _renew(self, now: float) -> None:

@@ -119,13 +119,15 @@ class _Turn:
             self._hand.finish(effect.effect_id, decided)
 
     def _leave(self) -> None:
-        unrun = self._hand.take_waiting()
+        unrun, give_up = self._hand.take_waiting(), self._hand.lease_ends
         try:
-            self._write_decided(self._hand.lease_ends)
+            self._write_decided(give_up)
         finally:
             self._report.more = self._report.more or self._hand.gave_back
             if unrun:
-                self._store.effects.release(self._claim, unrun)
+                # Left to their lease's end they would each pay an attempt, and run alone.
+                patiently(self._runtime.clock, give_up, lambda: self._store.effects.release(self._claim, unrun))
+                self._hand.let_go()
 
     def _write_decided(self, give_up: float) -> None:
         """Write the outcomes; while the store does not answer, again until `give_up`, then they stay in hand."""

@@ -569,6 +569,39 @@ def test_a_slices_end_gives_back_what_one_long_bot_would_hold(harness: Harness) 
     assert Counter(states(harness).values()) == {"done": 2, "pending": 8}
 
 
+@pytest.mark.promise("E41")
+@pytest.mark.parametrize("when", list(When))
+def test_a_release_that_fails_is_sent_again_so_that_no_row_waits_for_its_lease(harness: Harness, when: When) -> None:
+    """A failover at a slice's end, or at a shutdown, would cost each row of the batch an attempt."""
+    going, release, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def then(_: Run) -> None:
+        going.set()
+        assert release.wait(20)
+        stop.set()
+
+    owed(harness, *(f"e{number}" for number in range(5)))
+    failing = FaultyStore(harness.store, transient_at("effects.release", when, times=2))
+    runtime = harness.runtime({"bot": counting(Counter(), then)}, stopping=stop.is_set)
+    thread = threading.Thread(target=run_slice, args=(failing.tenant(ACME), runtime))
+    thread.start()
+    assert going.wait(20)
+    for tries in range(1, 4):
+        harness.advance(timedelta(seconds=2))
+        wait_until(lambda seen=tries: failing.calls.count("effects.release") >= seen, what="the heart's next try")  # type: ignore[misc]
+    wait_until(lambda: Counter(states(harness).values()) == {"claimed": 1, "pending": 4}, what="the heart's release")
+    release.set()
+    thread.join()
+
+    going.clear()
+    failing = FaultyStore(harness.store, transient_at("effects.release", when, times=2))
+    stop.clear()
+    run_slice(failing.tenant(ACME), runtime)
+    assert failing.struck
+    rows = harness.raw("trigger_effects", tenant_id=ACME)
+    assert Counter((row["state"], row["attempts"]) for row in rows) == {("done", 0): 2, ("pending", 0): 3}
+
+
 def test_a_heart_renews_what_a_long_bot_has_in_hand(harness: Harness) -> None:
     going, release = threading.Event(), threading.Event()
 
