@@ -231,6 +231,23 @@ def test_a_transactional_launch_whose_commit_answer_is_lost_happens_once(
     assert mongo_harness.row(join_key(ACME, "a", "s"))["outcome"] == "delivered"
 
 
+@pytest.mark.promise("E46")
+def test_a_long_list_that_is_appended_again_is_told_apart_in_commands_of_bounded_size(
+    mongo_harness: MongoHarness,
+) -> None:
+    """60,000 duplicates in one command outlast the operation time-out, each time."""
+    events = [new_event(f"e{number}") for number in range(2_500)]
+    first = append_events(mongo_harness.acme, mongo_harness.runtime(), events)
+    commands: list[dict[str, Any]] = []
+    with profiled(mongo_harness.database, commands):
+        again = append_events(mongo_harness.acme, mongo_harness.runtime(), [*events, new_event("fresh")])
+    assert [appended.seq for appended in again[:-1]] == [appended.seq for appended in first]
+    assert [appended.duplicate for appended in again] == [True] * 2_500 + [False]
+    tried = [one for one in commands if one["op"] == "insert" and one["ns"].endswith("board_events")]
+    assert 3 <= len(tried) <= 6
+    assert max(one["responseLength"] for one in tried) < 300_000
+
+
 @pytest.mark.promise("E37")
 @pytest.mark.parametrize("ending", ["abort_transaction", "commit_transaction", "end_session"])
 def test_a_bot_that_ends_its_transaction_itself_is_not_done_and_says_so(

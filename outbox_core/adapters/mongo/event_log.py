@@ -23,12 +23,12 @@ from outbox_core.adapters.mongo.documents import (
     why_invalid,
 )
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
-from outbox_core.adapters.mongo.inserts import insert_all
+from outbox_core.adapters.mongo.inserts import Rejection, insert_all
 from outbox_core.adapters.mongo.transactions import session_of
 from outbox_core.domain.errors import EventConflictError, InvalidInputError, InvariantError, UnstorableRowError
 from outbox_core.domain.event import Event, LogEntry, Tombstone, Undecodable, tombstone_id
 from outbox_core.domain.identity import join_key, require_own
-from outbox_core.domain.limits import FILL_TIME
+from outbox_core.domain.limits import FILL_TIME, MAX_COMMAND_ROWS
 from outbox_core.domain.sequence import Horizon, missing_between
 from outbox_core.ports.event_log import Allocation, Head
 
@@ -95,15 +95,19 @@ class MongoEventLog:
     def insert(self, events: Sequence[Event], transaction: Transaction | None = None) -> None:
         """See the port."""
         documents = [self._to_document(event) for event in events]
+        # A duplicate costs six inserts and a part of the answer: in one command many could never be told apart in time.
+        at_once = MAX_COMMAND_ROWS if transaction is None else max(1, len(documents))
+        refused: list[tuple[Event, Rejection]] = []
         try:
-            rejections = insert_all(self._events, documents, session_of(transaction))
+            for start in range(0, len(documents), at_once):
+                rejections = insert_all(self._events, documents[start : start + at_once], session_of(transaction))
+                refused += [(events[start + rejection.index], rejection) for rejection in rejections]
         except UnstorableRowError as error:
             raise InvalidInputError(f"an event cannot be stored: {error}") from error
-        if not rejections:
+        if not refused:
             return
         duplicates, taken = [], []
-        for rejection in rejections:
-            event = events[rejection.index]
+        for event, rejection in refused:
             if rejection.code != DUPLICATE_KEY:
                 raise InvalidInputError(f"event {event.event_id} cannot be stored: {rejection.reason}")
             if rejection.key == _BY_SEQ:
