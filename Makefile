@@ -25,7 +25,7 @@ demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check
