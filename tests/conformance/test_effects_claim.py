@@ -116,6 +116,22 @@ def test_a_row_that_runs_alone_does_so_after_its_release_and_shares_again_after_
     assert len(claim(harness.acme, 10, LEASE).effects) == 2
 
 
+@pytest.mark.promise("E28")
+def test_a_row_that_runs_alone_is_left_out_of_a_batch_that_it_does_not_lead(harness: Harness) -> None:
+    written = materialize(harness.acme, 3, now=harness.now())
+    harness.change("trigger_effects", written[1], runs_alone=True)
+    first = claim(harness.acme, 10, LEASE)
+    assert (ids_of(first), first.more) == ([written[0], written[2]], True)
+    assert ids_of(claim(harness.acme, 10, LEASE)) == [written[1]]
+
+
+@pytest.mark.parametrize("name", ["$state", "$$NOW", "{}"])
+def test_a_workers_name_is_kept_as_it_is(harness: Harness, name: str) -> None:
+    (effect_id,) = materialize(harness.acme, 1, now=harness.now())
+    claim(harness.acme, 1, LEASE, worker=name)
+    assert harness.row(effect_id)["claimed_by"] == name
+
+
 @pytest.mark.promise("E30")
 def test_pending_and_lease_over_rows_are_taken_in_one_due_order(harness: Harness) -> None:
     start = harness.now()

@@ -22,10 +22,12 @@ from outbox_core.domain.identity import join_key
 from outbox_core.ports.hints import NoHints
 from tests.harness.base import ACME
 from tests.harness.examples import event, subscription
-from tests.harness.faults import FaultyStore, When, transient_at
+from tests.harness.faults import FaultyStore, When, transient_at, with_calls
 from tests.simulation.play import append, cursor_of, drain, drain_whole, rows_of, run_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.harness.base import Harness
 
 GRACE = timedelta(seconds=30)
@@ -276,6 +278,38 @@ def test_a_drain_that_lost_the_race_reads_again_and_harms_nothing(harness: Harne
     assert moved.rev > stale.rev
     assert not store.progress.commit(stale, seq=stale.seq, marks=(), poison=stale.poison, entry=None)
     assert store.progress.load().marks == moved.marks
+
+
+@pytest.mark.promise("E03", "E04")
+def test_a_writer_that_lands_just_before_its_number_is_filled_is_read_and_delivered(harness: Harness) -> None:
+    """The cursor moves over numbers that were read, not over those that a fill has answered for."""
+    store, runtime = harness.acme, harness.runtime()
+    add_subscription(store, subscription("s"))
+    late = store.log.allocate(1)
+    append(store, runtime, "b")
+    drain(store, runtime)
+    harness.advance(GRACE + timedelta(seconds=6))
+
+    def land_then_fill(seqs: Sequence[int]) -> int:
+        if late.first_seq in seqs:
+            store.log.insert([event(late.first_seq, "a", now=late.now)])
+        return store.log.fill(seqs)
+
+    drain_whole(with_calls(store, "log", fill=land_then_fill), runtime)
+    assert sorted(rows_of(harness, ACME)) == ["a|s", "b|s"]
+
+
+@pytest.mark.promise("E15")
+def test_a_dead_event_whose_drain_lost_the_cursor_is_logged_once(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, runtime = harness.acme, harness.runtime()
+    append(store, runtime, "broken")
+    harness.change("board_events", join_key(ACME, "broken"), type=5)
+    with pytest.raises(TransientError):
+        drain_tenant(FaultyStore(harness.store, transient_at("progress.commit")).tenant(ACME), runtime)
+    assert drain_whole(store, runtime).reached_seq == 1
+    assert [record.levelname for record in caplog.records if record.levelno >= logging.WARNING] == ["ERROR"]
 
 
 OVERSIZED = tuple(f"{number:04d}-{'x' * 40}" for number in range(300))

@@ -15,7 +15,7 @@ from outbox_core.application.heart import Heart
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.bot import Bot
 from tests.harness.base import ACME
-from tests.harness.examples import claim, materialize, subscription
+from tests.harness.examples import claim, done, materialize, subscription
 from tests.harness.faults import FaultyStore, transient_at
 from tests.simulation.play import append, drain_whole
 from tests.waiting import wait_until
@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from outbox_core.domain.bot import Run
     from tests.harness.base import Harness
 
 LEASE = timedelta(seconds=60)
@@ -31,17 +32,20 @@ BEAT = timedelta(seconds=11)
 
 
 @contextmanager
-def long_bot(harness: Harness, store: FaultyStore, limit: timedelta | None = None) -> Iterator[None]:
-    """Run a slice whose bot runs as long as the block; the slice has ended when the block is left."""
+def long_bot(harness: Harness, store: FaultyStore, *event_ids: str, limit: timedelta | None = None) -> Iterator[None]:
+    """Run a slice whose last row's bot runs as long as the block; it has ended when the block is left."""
+    events = event_ids or ("a",)
     going, release = threading.Event(), threading.Event()
 
-    def function(_: object) -> None:
+    def function(run: Run) -> None:
+        if run.event.event_id != events[-1]:
+            return
         going.set()
         assert release.wait(20)
 
     add_subscription(harness.acme, subscription())
     runtime = harness.runtime({"bot": Bot(bot_id="bot", function=function, time_limit=limit)})
-    append(harness.acme, runtime, "a")
+    append(harness.acme, runtime, *events)
     drain_whole(harness.acme, runtime)
     thread = threading.Thread(target=run_slice, args=(store.tenant(ACME), runtime))
     thread.start()
@@ -94,6 +98,28 @@ def test_an_outcome_is_written_within_the_lease_that_was_renewed_last(harness: H
     assert store.struck
     (row,) = harness.raw("trigger_effects")
     assert (row["state"], row["claims"]) == ("done", 1)
+
+
+@pytest.mark.promise("E26")
+def test_an_outcome_that_the_heart_could_not_write_is_written_at_the_end(harness: Harness) -> None:
+    store = FaultyStore(harness.store, transient_at("effects.settle"))
+    with long_bot(harness, store, "a", "b"):
+        harness.advance(timedelta(seconds=2))
+        wait_until(lambda: store.struck, timeout=20, what="the heart's try")
+    assert [(row["state"], row["claims"]) for row in harness.raw("trigger_effects")] == [("done", 1), ("done", 1)]
+
+
+@pytest.mark.promise("E32")
+def test_what_waits_runs_or_is_decided_is_renewed_and_nothing_else(harness: Harness) -> None:
+    ids = materialize(harness.acme, 4, now=harness.now())
+    hand = Hand(claim(harness.acme, 4, LEASE), harness.clock, LEASE)
+    for effect_id, decided in ((ids[0], done()), (ids[1], None)):
+        hand.start(effect_id, LEASE)
+        hand.finish(effect_id, decided)
+    hand.start(ids[2], LEASE)
+    assert sorted(hand.to_renew()) == [ids[0], ids[2], ids[3]]
+    hand.leave_out(ids[2])
+    assert sorted(hand.to_renew()) == [ids[0], ids[3]]
 
 
 @pytest.mark.promise("E27")

@@ -120,6 +120,17 @@ def test_a_drain_that_must_end_goes_on_at_the_tail_of_the_queue_with_its_slot(ha
     assert next_one.reached_seq == 2
 
 
+@pytest.mark.promise("E03")
+def test_a_drain_that_got_no_further_than_a_hole_leaves_it_to_the_tick(harness: Harness) -> None:
+    """A hint would bring the next one at once, for as long as the grace."""
+    store, runtime = harness.acme, harness.runtime()
+    store.log.allocate(1)
+    append(store, runtime, "b")
+    harness.hints.sent.clear()
+    assert drain(store, runtime).step is Step.WAITING
+    assert harness.hints.sent == []
+
+
 @pytest.mark.promise("E10")
 def test_an_outage_as_a_slice_is_offered_costs_neither_a_drain_nor_a_slice_its_work(harness: Harness) -> None:
     store, runtime = harness.acme, harness.runtime({"bot": lambda _run: None}, claim_batch=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -11,23 +12,33 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.drain_tenant import Step
 from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.bot import Bot
-from outbox_core.domain.errors import ContentionError, DefinitiveError, RetryLater, TransientError
+from outbox_core.domain.errors import (
+    ClaimLostError,
+    ContentionError,
+    DefinitiveError,
+    RetryLater,
+    TransientError,
+    UnclearCommitError,
+)
 from outbox_core.domain.identity import join_key
+from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME, OTHER
 from tests.harness.examples import append as append_raw
-from tests.harness.examples import claim, done, ids_of, run_record, subscription
-from tests.harness.faults import Death, FaultyStore, When, transient_at
+from tests.harness.examples import claim, done, ids_of, materialize, run_record, subscription
+from tests.harness.faults import Death, Fault, FaultyStore, When, transient_at, with_calls
 from tests.harness.surroundings import SkewedClock
-from tests.simulation.play import append, drain_whole, run_whole, until_all_settled
+from tests.simulation.play import append, drain, drain_whole, run_whole, until_all_settled
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from outbox_core.domain.bot import Run
+    from outbox_core.domain.effect import Claim
     from tests.harness.base import Harness
 
 LEASE = timedelta(seconds=60)
@@ -683,3 +694,75 @@ def test_an_event_missing_from_the_log_parks_its_row(harness: Harness) -> None:
     append_raw(harness.acme, "z")
     run_whole(harness.acme, harness.runtime({"bot": counting(Counter())}))
     assert harness.row(effect_id)["state"] == "failed"
+
+
+@pytest.mark.promise("E26", "E37")
+def test_a_transactional_bot_whose_row_is_another_claims_already_is_not_run(harness: Harness) -> None:
+    runs: Counter[str] = Counter()
+    (effect_id,) = owed(harness, "a")
+
+    def lose_then_renew(held: Claim, effect_ids: Iterable[str], lease: timedelta) -> int:
+        harness.change("trigger_effects", effect_id, claim_id="another")
+        return harness.acme.effects.renew(held, effect_ids, lease)
+
+    runtime = harness.runtime({"bot": Bot(bot_id="bot", function=counting(runs), transactional=True)})
+    run_slice(with_calls(harness.acme, "effects", renew=lose_then_renew), runtime)
+    assert not runs
+    assert harness.row(effect_id)["claim_id"] == "another"
+
+
+@pytest.mark.promise("E37")
+@pytest.mark.parametrize("when", When)
+def test_a_launch_whose_commit_is_unclear_is_neither_a_failure_nor_lost_to_another(
+    harness: Harness, when: When, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What became of it the next claim of the row sees, or that there is none."""
+    runs: Counter[str] = Counter()
+    (effect_id,) = owed(harness, "a")
+    runtime = harness.runtime({"bot": Bot(bot_id="bot", function=counting(runs), transactional=True)})
+    unclear = FaultyStore(harness.store, Fault("transaction.commit", when, UnclearCommitError))
+    report = run_slice(unclear.tenant(ACME), runtime)
+    assert report is not None
+    assert (report.settled, report.fenced_out) == (0, 0)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert (harness.row(effect_id)["state"], harness.row(effect_id)["attempts"]) == (
+        "done" if when is When.AFTER else "claimed",
+        0,
+    )
+
+
+@pytest.mark.promise("E37")
+@pytest.mark.parametrize("error", [ClaimLostError, ContentionError, TransientError])
+def test_a_number_that_an_undone_launch_had_taken_is_filled_at_once(harness: Harness, error: type[Exception]) -> None:
+    """Else the tenant's drain would wait a grace for it."""
+
+    def then(run: Run) -> None:
+        assert run.transaction is not None
+        run.transaction.append(type="filed", event_id="filed")
+
+    owed(harness, "a", types=("thing",))
+    runtime = harness.runtime({"bot": Bot(bot_id="bot", function=counting(Counter(), then), transactional=True)})
+    undone = FaultyStore(harness.store, Fault("effects.settle_in", When.BEFORE, error))
+    run_slice(undone.tenant(ACME), runtime)
+    assert undone.struck
+    report = drain(harness.acme, runtime)
+    assert (report.step, report.reached_seq) == (Step.CAUGHT_UP, 2)
+
+
+@pytest.mark.promise("E42")
+def test_a_slice_that_fails_gives_its_slot_back(harness: Harness) -> None:
+    owed(harness, "a")
+    failing = FaultyStore(harness.store, transient_at("effects.claim_due"))
+    with pytest.raises(TransientError):
+        run_slice(failing.tenant(ACME), harness.runtime())
+    hold, cap = harness.limits.slot_hold, harness.limits.tenant_slots
+    assert None not in [harness.acme.slots.take(Lane.SLICE, hold) for _ in range(cap)]
+
+
+@pytest.mark.promise("E45")
+def test_a_slice_goes_on_after_a_claim_that_could_only_park(harness: Harness) -> None:
+    """More broken rows than a claim looks for must not wait for as many sweeps."""
+    for effect_id in materialize(harness.acme, harness.limits.claim_batch + 1, now=harness.now()):
+        harness.change("trigger_effects", effect_id, not_before="soon")
+    run_slice(harness.acme, harness.runtime())
+    assert set(states(harness).values()) == {"failed"}
