@@ -119,6 +119,42 @@ def test_a_step_whose_process_died_before_it_was_recorded_is_done_again(
 
 
 @pytest.mark.promise("L20")
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_is_recorded_only_once_it_is_done(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch, step: schema.Step
+) -> None:
+    database = databases("interrupted")
+    whole = schema._ensure
+
+    def ensure(into: Database[dict[str, Any]], collection: schema.Collection) -> None:
+        if collection == step.collections[-1]:
+            raise KeyboardInterrupt
+        whole(into, collection)
+
+    monkeypatch.setattr(schema, "_ensure", ensure)
+    with pytest.raises(KeyboardInterrupt):
+        apply_steps(database)
+    assert list(pending_steps(database)) == [each.name for each in STEPS if each.number >= step.number]
+
+
+@pytest.mark.promise("E16", "E39")
+def test_the_indexes_of_what_is_busy_hold_nothing_that_is_not(databases: Databases) -> None:
+    """A claim, a sweep and a drain tick cost what is due, however long the history and the list of tenants are."""
+    database = databases("busy")
+    apply_steps(database)
+    states = ["pending", "claimed", *["done"] * 20, *["failed"] * 10]
+    database["trigger_effects"].insert_many(
+        [{"_id": f"a|{number}|s", "tenant_id": "a", "state": state} for number, state in enumerate(states)]
+    )
+    database["event_sequences"].insert_many(
+        [{"_id": f"t{number}", "tenant_id": f"t{number}", "undrained": number == 0} for number in range(10)]
+    )
+    keys = {name: database.command("validate", name)["keysPerIndex"] for name in ("trigger_effects", "event_sequences")}
+    assert keys["trigger_effects"] == {"_id_": 32, "live": 2, "done_ttl": 20, "failed": 10}
+    assert keys["event_sequences"] == {"_id_": 10, "undrained": 1}
+
+
+@pytest.mark.promise("L20")
 def test_collections_that_were_there_before_their_step_receive_its_validators_and_indexes(databases: Databases) -> None:
     fresh, used = databases("fresh"), databases("used")
     apply_steps(fresh)

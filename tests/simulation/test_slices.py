@@ -712,6 +712,21 @@ def test_a_transactional_bot_whose_row_is_another_claims_already_is_not_run(harn
 
 
 @pytest.mark.promise("E37")
+def test_a_transactional_bots_lease_reaches_beyond_its_limit_from_its_start(harness: Harness) -> None:
+    """Nothing renews it while it runs: that would undo its transaction."""
+    left: list[timedelta] = []
+
+    def then(_: Run) -> None:
+        left.append(harness.row(effect_id)["not_before"] - harness.now())
+
+    (effect_id,) = owed(harness, "a")
+    bot = Bot(bot_id="bot", function=counting(Counter(), then), transactional=True, time_limit=timedelta(seconds=40))
+    run_slice(harness.acme, harness.runtime({"bot": bot}, effect_lease=timedelta(seconds=25)))
+    assert len(left) == 1
+    assert timedelta(seconds=53) < left[0] <= timedelta(seconds=55)
+
+
+@pytest.mark.promise("E37")
 @pytest.mark.parametrize("when", When)
 def test_a_launch_whose_commit_is_unclear_is_neither_a_failure_nor_lost_to_another(
     harness: Harness, when: When, caplog: pytest.LogCaptureFixture

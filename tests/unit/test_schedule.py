@@ -105,6 +105,39 @@ def test_a_slice_is_killed_only_after_its_time_and_its_longest_bot_and_a_grace()
     assert of_a_fresh_process(HARD_LIMIT) == 1 + 7 * 60 + 30
 
 
+WORKER = """
+import json
+from celery import signals
+import tasks.worker as worker
+from outbox_core.domain.errors import TransientError
+
+calls = []
+
+class Store:
+    def ensure_schema(self):
+        calls.append("ensure_schema")
+        raise TransientError("away")
+
+    def close(self):
+        calls.append("close")
+
+worker.app.loader.import_default_modules()
+worker.outbox = Store()
+worker.hints.flush = lambda: calls.append("flush")
+signals.worker_init.send(sender=None)
+signals.worker_shutting_down.send(sender=None)
+calls.append(worker.stopping.is_set())
+signals.worker_process_shutdown.send(sender=None)
+print(json.dumps(calls))
+"""
+
+
+@pytest.mark.promise("C05")
+def test_a_worker_forks_without_its_parents_connection_and_ends_with_its_hints_sent() -> None:
+    """Also where the schema could not be ensured: a MongoDB client does not survive a fork."""
+    assert of_a_fresh_process(WORKER) == ["ensure_schema", "close", True, "flush"]
+
+
 WRONG = """
 import json
 try:

@@ -1,0 +1,82 @@
+"""What stands in the database when only the first of two writes has happened, on the real store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outbox_core.domain.errors import TransientError
+from outbox_core.domain.poison import Poison
+from outbox_core.ports.drain_progress import JournalEntry
+from tests.harness.examples import claim, done, materialize, run_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.harness.on_mongo import MongoHarness
+
+LEASE = timedelta(seconds=60)
+
+
+@pytest.fixture
+def second_update_fails(mongo_harness: MongoHarness) -> Iterator[None]:
+    """The first update command happens, every later one is refused for the moment."""
+    admin = mongo_harness.database.client.admin
+    data = {"failCommands": ["update"], "errorCode": 50}
+    admin.command("configureFailPoint", "failCommand", mode={"skip": 1}, data=data)
+    yield
+    admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@pytest.fixture
+def no_insert_happens(mongo_harness: MongoHarness) -> Iterator[None]:
+    """Every insert command is refused for the moment."""
+    admin = mongo_harness.database.client.admin
+    data = {"failCommands": ["insert"], "errorCode": 50}
+    admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
+    yield
+    admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@pytest.mark.promise("E37")
+def test_a_run_is_recorded_before_its_row_is_done(mongo_harness: MongoHarness, request: pytest.FixtureRequest) -> None:
+    """A death between the two leaves a run that the next claim recognises, never a done row without its record."""
+    (effect_id,) = materialize(mongo_harness.acme, 1, now=mongo_harness.now())
+    held = claim(mongo_harness.acme, 1, LEASE)
+    request.getfixturevalue("second_update_fails")
+    with pytest.raises(TransientError):
+        mongo_harness.acme.effects.settle(held, {effect_id: done(run_record(mongo_harness.now()))})
+    assert mongo_harness.row(effect_id)["state"] == "claimed"
+    assert mongo_harness.acme.effects.finished_runs([effect_id]) == {effect_id}
+
+
+@pytest.mark.promise("E37", "E12")
+def test_a_run_that_reached_no_majority_settles_no_row(mongo_harness: MongoHarness) -> None:
+    """A newer claim's record refuses the one, the other was written: only the write-concern error tells."""
+    ids = materialize(mongo_harness.acme, 2, now=mongo_harness.now())
+    held = claim(mongo_harness.acme, 2, LEASE)
+    mongo_harness.put_raw("runs", {"_id": ids[0], "tenant_id": "acme", "claims": 9, "claim_id": "newer"})
+    admin = mongo_harness.database.client.admin
+    data = {"failCommands": ["update"], "writeConcernError": {"code": 64, "errmsg": "placed by a test"}}
+    admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
+    try:
+        with pytest.raises(TransientError):
+            mongo_harness.acme.effects.settle(held, dict.fromkeys(ids, done(run_record(mongo_harness.now()))))
+    finally:
+        admin.command("configureFailPoint", "failCommand", mode="off")
+    assert {row["state"] for row in mongo_harness.raw("trigger_effects")} == {"claimed"}
+
+
+@pytest.mark.promise("E12")
+def test_a_cursor_moves_only_once_its_journal_entry_is_there(
+    mongo_harness: MongoHarness, request: pytest.FixtureRequest
+) -> None:
+    progress = mongo_harness.acme.progress
+    cursor = progress.load()
+    entry = JournalEntry(entry_id="one", follows="", first_seq=1, last_seq=3, rows=0, skips=())
+    request.getfixturevalue("no_insert_happens")
+    with pytest.raises(TransientError):
+        progress.commit(cursor, seq=3, marks=(), poison=Poison(), entry=entry)
+    assert progress.load().seq == 0
