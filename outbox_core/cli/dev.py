@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ def dev(*, folder: Path, workers: int, flower: bool, flower_port: int | None, bo
 
     OUTBOX_MONGO_URL and OUTBOX_BROKER_URL, where set, take the place of the private servers. A part that dies is
     started again after a pause; one that dies five times in a row ends the stack with exit code 1. No process is
-    left behind, not even after a kill -9 of this one.
+    left behind, not even after a kill -9 of this one. A stop waits for the bots in hand; a second Ctrl-C or SIGTERM
+    stops at once.
 
     \b
     JSON, one line when all of it works:
@@ -104,8 +106,22 @@ def print_stack(stack: Stack) -> None:
 
 
 def _to_export(stack: Stack) -> Mapping[str, str]:
-    """Return what the caller's shell does not have; so nothing that it holds, a secret above all, is printed."""
-    return {name: value for name, value in sorted(stack.environment.items()) if os.environ.get(name) != value}
+    """Return what the caller's shell does not have; so nothing that it holds, a secret above all, is printed.
+
+    PYTHONPATH is no secret: it comes wherever another folder or another shell would not find the bots without it.
+    """
+    own = {name: value for name, value in sorted(stack.environment.items()) if os.environ.get(name) != value}
+    places = _import_path(stack.environment.get("OUTBOX_BOTS", ""))
+    return {**own, "PYTHONPATH": os.pathsep.join(places)} if places else own
+
+
+def _import_path(bots: str) -> list[str]:
+    """Return PYTHONPATH's folders by their whole names, and before them the current one where bots lie in it."""
+    here = str(Path.cwd())
+    tops = {module.strip().partition(".")[0] for module in bots.split(",") if module.strip()}
+    given = [str(Path(place).absolute()) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    found_here = any(PathFinder.find_spec(top, [here]) is not None for top in tops)
+    return list(dict.fromkeys([*([here] if found_here else []), *given]))
 
 
 def _short(path: Path) -> str:

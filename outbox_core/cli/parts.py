@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 READY_WITHIN = timedelta(seconds=60)
 PROGRAM_GRACE = timedelta(seconds=10)
+QUIET = timedelta(seconds=2)
+"""A program that takes longer to stop says what it waits for."""
 _LOG_BYTES = 64 * 1024
 
 
@@ -49,6 +52,7 @@ class Program:
     is_ready: Callable[[str], bool]
     grace: timedelta = PROGRAM_GRACE
     lock_fd: int = -1
+    on_long_stop: Callable[[], None] | None = None
     _process: Process | None = None
     _log_from: int = 0
 
@@ -89,9 +93,16 @@ class Program:
 
     def stop(self) -> None:
         """TERM, wait for its grace, KILL."""
-        if self._process is not None:
-            self._process.stop()
-            self._forget()
+        if self._process is None:
+            return
+        # TERM once: a second one would make a worker's warm stop a cold one.
+        self._process.signal(signal.SIGTERM)
+        if not self._process.ended_within(min(QUIET, self.grace)):
+            if self.on_long_stop is not None:
+                self.on_long_stop()
+            if not self._process.ended_within(self.grace):
+                self._process.kill()
+        self._forget()
 
     def _forget(self) -> None:
         if self._process is not None:

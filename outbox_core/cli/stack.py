@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import outbox_core
 from outbox_core.cli import programs
 from outbox_core.cli.folder_lock import locked
 from outbox_core.cli.parts import PROGRAM_GRACE, Program
+from outbox_core.cli.stopping import StopRequested, undisturbed
 from outbox_core.domain.errors import TransientError
 from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis, EmbeddedServerError, Supervisor
 from outbox_core.embedded.server import HOST, port_is_open
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 WORKER_GRACE = timedelta(seconds=75)
 """A warm shutdown lets the bot in hand finish; its own limit is a minute."""
 
-FORMER_WITHIN = timedelta(seconds=20)
-"""How long the parts of a stack whose parent was killed may take to be ended."""
+FORMER_WITHIN = WORKER_GRACE + timedelta(seconds=20)
+"""How long the parts of a stack whose parent was killed may take to be ended: a bot in hand finishes there too."""
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
@@ -92,7 +94,7 @@ class Stack:
             flower: whether Flower runs.
             flower_port: its port; None takes 5555 or the next free one.
             settings: OUTBOX_* variables; OUTBOX_MONGO_URL and OUTBOX_BROKER_URL take the place of the private servers.
-            report: hears one line about each part that died.
+            report: hears one line about each part that died, and about what a start or a stop waits for.
         """
         self.folder = folder.absolute()
         self.environment: dict[str, str] = dict(settings or {})
@@ -147,15 +149,16 @@ class Stack:
             before_programs: called with the environment when the servers run, before the first worker: the schema.
 
         Raises:
-            EmbeddedServerError: the folder is in use, a program is missing or does not start, a port is taken.
+            EmbeddedServerError: the folder is in use, a program is missing or does not start, a port is taken, or
+                another module hides one of ours.
             TransientError: a server that was given by its URL cannot be reached.
         """
         try:
-            _require_own_tasks()
+            _require_own_modules(self._program_environment())
             self._take_folder()
             self._start_servers()
             if before_programs is not None:
-                before_programs(self.environment)
+                self._prepare(before_programs)
             self._start_programs()
         except BaseException:
             self.stop()
@@ -179,10 +182,20 @@ class Stack:
                 self._start_again(part, deaths)
 
     def stop(self) -> None:
-        """Stop beat, Flower, the workers (warm), the broker, the replica set; a repeat call does nothing."""
-        for part in reversed(self._parts()):
-            part.stop()
-        self._supervisor.stop_all()
+        """Stop beat, Flower, the workers (warm), the broker, the replica set; a repeat call does nothing.
+
+        A StopRequested meanwhile, which `stop_signals` raises at a second signal, kills all that is left: rows in hand
+        are due again when their lease is over, and the servers recover from their journals.
+        """
+        try:
+            for part in reversed(self._parts()):
+                part.stop()
+            self._supervisor.stop_all()
+        except StopRequested:
+            with undisturbed():
+                self._report("stopping at once: what is in hand is tried again when its lease is over")
+                self._supervisor.kill_all()
+                self._supervisor.stop_all()
         self._servers.clear()
         self._programs.clear()
         for lock in self._locks:
@@ -200,7 +213,10 @@ class Stack:
                 raise EmbeddedServerError(f"{self.folder} is in use by another `outbox dev`: stop it, or give --folder")
             self._locks.append(ours)
             # Held by the programs too: after a kill -9 of the parent it lasts until the last of them has ended.
-            theirs = locked(self.folder / "programs.lock", FORMER_WITHIN)
+            theirs = locked(self.folder / "programs.lock", timedelta(0))
+            if theirs is None:
+                self._report("waiting for the processes of the former stack to end …")
+                theirs = locked(self.folder / "programs.lock", FORMER_WITHIN)
             if theirs is None:
                 raise EmbeddedServerError(f"programs of an earlier `outbox dev` still run in {self.folder}")
             self._locks.append(theirs)
@@ -221,8 +237,19 @@ class Stack:
         else:
             _require_broker(self.environment["OUTBOX_BROKER_URL"])
 
+    def _prepare(self, before_programs: Callable[[Mapping[str, str]], None]) -> None:
+        try:
+            before_programs(self.environment)
+        except TransientError as error:
+            if any(part.name == "mongod" for part in self._servers):
+                raise
+            raise TransientError(f"{error}; {_use_a_private('OUTBOX_MONGO_URL')}") from error
+
     def _start_programs(self) -> None:
         self._add("worker", programs.worker(self._workers), _worker_is_ready, WORKER_GRACE)
+        self._programs[-1].on_long_stop = lambda: self._report(
+            "waiting for the bots in hand; again (Ctrl-C or SIGTERM) to stop at once"
+        )
         if self._with_flower:
             self._flower_port = self._choose_flower_port()
             port = self._flower_port
@@ -245,13 +272,16 @@ class Stack:
                 name=name,
                 argv=[sys.executable, "-m", "celery", *arguments],
                 log=self.folder / "logs" / f"{name}.log",
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
+                env=self._program_environment(),
                 supervisor=self._supervisor,
                 is_ready=is_ready,
                 grace=grace,
                 lock_fd=self._locks[-1],
             )
         )
+
+    def _program_environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
 
     def _choose_flower_port(self) -> int:
         if self._asked_flower_port is not None:
@@ -288,14 +318,33 @@ class Stack:
         self._report(f"{part.name} runs again")
 
 
-def _require_own_tasks() -> None:
-    """Refuse a folder whose own `tasks` would hide ours: celery looks in the current folder first."""
-    ours = Path(outbox_core.__file__).parents[1] / "tasks" / "__init__.py"
-    for theirs in (Path.cwd() / "tasks.py", Path.cwd() / "tasks" / "__init__.py"):
-        if theirs.exists() and not (ours.exists() and theirs.samefile(ours)):
+_OURS = ("tasks", "beat_schedule", "outbox_core")
+
+# Asked of a child, in the current folder, as celery will be: that one looks there first, then along its import path.
+_WHERE = """
+import importlib.util, os, sys
+sys.path[:0] = [os.getcwd()]
+for name in sys.argv[1:]:
+    found = importlib.util.find_spec(name)
+    print("" if found is None else found.origin or next(iter(found.submodule_search_locations)))
+"""
+
+
+def _require_own_modules(environment: Mapping[str, str]) -> None:
+    """Refuse to start where another module hides one of ours from the programs: they would run it without a word."""
+    said = subprocess.run(  # noqa: S603 - our own interpreter, our own words
+        [sys.executable, "-c", _WHERE, *_OURS], env=environment, capture_output=True, text=True, check=False
+    )
+    if said.returncode:
+        raise EmbeddedServerError(f"{sys.executable} cannot look for modules: {said.stderr.strip()[-300:]}")
+    ours = Path(outbox_core.__file__).resolve().parents[1]
+    for name, place in zip(_OURS, said.stdout.splitlines(), strict=True):
+        if not place:
+            raise EmbeddedServerError(f"the module `{name}` of the outbox is not on the import path: install it again")
+        if Path(place).resolve() not in {ours / name / "__init__.py", ours / f"{name}.py"}:
             raise EmbeddedServerError(
-                f"{theirs} hides the package `tasks` of the outbox: start from another folder, "
-                "and put the modules of your bots on PYTHONPATH"
+                f"{place} hides the module `{name}` of the outbox: start from another folder, "
+                f"and put on PYTHONPATH only folders that hold no `{name}`"
             )
 
 
@@ -307,7 +356,13 @@ def _require_broker(url: str) -> None:
     try:
         socket.create_connection((parts.hostname, parts.port or _REDIS_PORT), timeout=_BROKER_WITHIN_S).close()
     except OSError as error:
-        raise TransientError(f"the broker cannot be reached: {_without_password(url)}: {error}") from error
+        raise TransientError(
+            f"the broker cannot be reached: {_without_password(url)}: {error}; {_use_a_private('OUTBOX_BROKER_URL')}"
+        ) from error
+
+
+def _use_a_private(variable: str) -> str:
+    return f"{variable} names it: `unset {variable}` to get a private server"
 
 
 def _say_nothing(text: str) -> None:
@@ -315,7 +370,8 @@ def _say_nothing(text: str) -> None:
 
 
 def _worker_is_ready(said: str) -> bool:
-    return " ready." in said
+    # Celery says "ready" of any application; this line is ours.
+    return "outbox ready: database " in said
 
 
 def _without_password(url: str) -> str:

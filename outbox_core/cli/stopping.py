@@ -7,8 +7,11 @@ import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(BaseException):
@@ -17,23 +20,28 @@ class StopRequested(BaseException):
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[None]:
-    """Raise StopRequested at the first signal and KeyboardInterrupt at the next.
-
-    The second one cuts an orderly stop short; the watchdog then ends what is left.
-    """
-    asked = False
+    """Raise StopRequested at every signal: the first begins an orderly stop, one during that cuts it short."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
         del number, frame
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
         raise StopRequested
 
-    former = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with _handled_by(on_signal):
+        yield
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore the signals, for what takes moments and must not be cut short."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    former = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        for number, theirs in former.items():
+            signal.signal(number, theirs)

@@ -221,7 +221,7 @@ class Supervisor:
     def stop_all(self) -> None:
         """Stop every child, the last one first, then the watchdog. A repeat call does nothing.
 
-        An interrupt during the wait (a second Ctrl-C) leaves the rest to the watchdog, which ends
+        An interrupt during the wait leaves the rest to `kill_all`, or to the watchdog, which ends
         them once this process has.
         """
         for process in reversed(self.processes):
@@ -231,6 +231,12 @@ class Supervisor:
             if self._watchdog is not None:
                 self._end_watchdog(self._watchdog)
                 self._watchdog = None
+
+    def kill_all(self) -> None:
+        """KILL every child at once, as a crash would; a repeat call does nothing."""
+        for process in reversed(self.processes):
+            process.kill()
+            self.forget(process)
 
     def _watchdog_stream(self) -> int:
         """Returns the descriptor that children announce themselves on; starts the watchdog."""

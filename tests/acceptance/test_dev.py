@@ -37,12 +37,12 @@ def clean_environment() -> dict[str, str]:
 class Dev:
     """A running `outbox dev --json` in a folder."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, bots: str = "examples.bots", cwd: Path = ROOT) -> None:
         self.errors: list[str] = []
-        words = ["dev", "--folder", str(folder), "--json", "--workers", "1", "--bots", "examples.bots", *options]
+        words = ["dev", "--folder", str(folder), "--json", "--workers", "1", "--bots", bots, *options]
         self._popen = subprocess.Popen(
             [*COMMAND, *words],
-            cwd=ROOT,
+            cwd=cwd,
             env=clean_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -182,6 +182,56 @@ def test_a_part_that_is_killed_is_started_again_and_the_work_goes_on(tmp_path: P
         dev.send(signal.SIGINT)
         assert dev.exit_code() == 0, dev.errors
         dev.await_nothing_left()
+
+
+SLEEPER = """
+from pathlib import Path
+from time import sleep
+from outbox_core import bot
+
+@bot("sleeper")
+def sleeper(run, file):
+    Path(file).touch()
+    sleep(600)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_second_signal_stops_at_once_and_the_next_start_waits_for_what_a_kill_left(tmp_path: Path) -> None:
+    """The bots lie in the folder of the start: what it prints points another folder at them."""
+    place, began = tmp_path / "app", tmp_path / "began"
+    place.mkdir()
+    (place / "slow_bots.py").write_text(SLEEPER)
+    folder = place / "dev"
+    with Dev(folder, "--no-flower", bots="slow_bots", cwd=place) as dev:
+        environment = dev.await_running()["environment"]
+        assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(place)
+        rule = ["--bot", "sleeper", "--type", "issues", "--var", f"file={began}"]
+        cli(environment, "subscriptions", "add", "--tenant", "t", "r", *rule)
+        cli(environment, "ingest", str(EXAMPLES), "--tenant", "t")
+        wait_until(began.exists, timeout=30, what="a bot is in hand")
+        dev.send(signal.SIGTERM)
+        waits = "waiting for the bots in hand; again (Ctrl-C or SIGTERM) to stop at once\n"
+        wait_until(lambda: waits in dev.errors, timeout=20, what="it says what it waits for")
+        dev.send(signal.SIGTERM)
+        assert dev.exit_code() == 0, dev.errors
+        dev.await_nothing_left()
+        dev._reader.join()
+        assert dev.errors[-2:] == [
+            "stopping at once: what is in hand is tried again when its lease is over\n",
+            f"stopped; the data stays in {folder}\n",
+        ]
+
+    with Dev(folder, "--no-flower", bots="slow_bots", cwd=place) as killed:
+        killed.await_running()
+        killed.send(signal.SIGKILL)
+        killed.exit_code()
+        with Dev(folder, "--no-flower", bots="slow_bots", cwd=place) as again:
+            again.await_running()
+            assert "waiting for the processes of the former stack to end …\n" in again.errors
+            again.send(signal.SIGTERM)
+            assert again.exit_code() == 0, again.errors
+        killed.await_nothing_left()
 
 
 def _flower_knows_a_slice(url: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -291,10 +292,42 @@ class TestDev:
         refused(["dev", "--folder", str(tmp_path / "dev"), *words], 2, said)
         assert not (tmp_path / "dev").exists()
 
-    def test_a_package_that_hides_ours_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "tasks.py").write_text("")
+    @pytest.mark.parametrize("file", ["tasks.py", "tasks/__init__.py", "beat_schedule.py"])
+    @pytest.mark.parametrize("by", ["current folder", "PYTHONPATH"])
+    def test_a_module_that_hides_ours_is_said_by_its_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, file: str
+    ) -> None:
+        theirs, start = tmp_path / "theirs" / file, tmp_path / "start"
+        theirs.parent.mkdir(parents=True)
+        theirs.write_text("")
+        start.mkdir()
+        if by == "PYTHONPATH":
+            monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(start), str(tmp_path / "theirs")]))
+        monkeypatch.chdir(start if by == "PYTHONPATH" else tmp_path / "theirs")
+        name = file.removesuffix("/__init__.py").removesuffix(".py")
+        refused(["dev"], 1, f"{theirs} hides the module `{name}` of the outbox: start from another folder")
+        assert list(start.iterdir()) == []
+
+    def test_a_folder_without_code_hides_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "tasks").mkdir()
         monkeypatch.chdir(tmp_path)
-        refused(["dev"], 1, "tasks.py hides the package `tasks` of the outbox: start from another folder")
+        monkeypatch.setattr("outbox_core.embedded.programs._wheel_folder", lambda _: None)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        refused(["dev"], 1, "no mongod found")
+
+    @pytest.mark.parametrize("variable", ["OUTBOX_MONGO_URL", "OUTBOX_BROKER_URL"])
+    def test_a_server_of_the_shell_that_is_not_there_is_said_by_its_variable(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database[dict[str, Any]], variable: str
+    ) -> None:
+        del database
+        scheme = "mongodb" if variable == "OUTBOX_MONGO_URL" else "redis"
+        with socket.socket() as there:
+            there.bind(("127.0.0.1", 0))
+            there.listen()
+            monkeypatch.setenv("OUTBOX_OP_TIMEOUT", "300ms")
+            monkeypatch.setenv("OUTBOX_BROKER_URL", f"redis://127.0.0.1:{there.getsockname()[1]}/0")
+            monkeypatch.setenv(variable, f"{scheme}://127.0.0.1:{free_port()}/")
+            refused(["dev", "--folder", str(tmp_path / "dev")], 3, f"`unset {variable}` to get a private server")
 
     def test_a_folder_that_cannot_be_made_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

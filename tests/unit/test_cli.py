@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from outbox_core.cli import outbox
 from outbox_core.cli.group import LateGroup, exit_code
 from outbox_core.cli.output import print_json, table_text
+from outbox_core.cli.stack import _worker_is_ready
 from outbox_core.domain.errors import (
     ConfigurationError,
     ContentionError,
@@ -163,3 +164,15 @@ def test_a_file_that_is_missing_is_said_in_one_line(tmp_path: Path, words: tuple
     missing = str(tmp_path / "none.jsonl")
     code, out, err = run(*words, missing, "--tenant", "t")
     assert (code, out, err) == (2, "", f"outbox: {missing} cannot be read: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "ready"),
+    [
+        ("[INFO/MainProcess] celery@here ready.", False),
+        ("[INFO/MainProcess] celery@here ready.\n[INFO/MainProcess] outbox ready: database outbox, bots: a", True),
+    ],
+    ids=["another application", "ours"],
+)
+def test_a_worker_of_the_stack_is_ready_only_when_it_says_so_in_our_words(said: str, *, ready: bool) -> None:
+    assert _worker_is_ready(said) is ready
