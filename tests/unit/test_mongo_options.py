@@ -31,7 +31,7 @@ def weaker() -> Iterator[Database[dict[str, Any]]]:
     database.client.close()
 
 
-@pytest.mark.promise("E12", "E44")
+@pytest.mark.promise("E12", "E43")
 def test_what_correctness_hangs_on_is_not_taken_from_the_url(weaker: Database[dict[str, Any]]) -> None:
     assert weaker["board_events"].write_concern.document == {"w": "majority", "j": True}
     assert weaker["board_events"].read_concern.document == {"level": "majority"}
