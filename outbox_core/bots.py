@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_core.domain.bot import Bot
-from outbox_core.domain.errors import ConfigurationError
+from outbox_core.domain.errors import ConfigurationError, InvalidInputError
+from outbox_core.domain.limits import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from outbox_core.domain.limits import Limits
 
@@ -50,7 +51,8 @@ class BotRegistry:
                 else ("MAX_TIME_LIMIT", limits.max_time_limit)
             )
             if one.time_limit is not None and one.time_limit > most:
-                raise ConfigurationError(f"bot {one.bot_id!r}: time_limit {one.time_limit} is above {name} ({most})")
+                said, most_said = duration_text(one.time_limit), duration_text(most)
+                raise ConfigurationError(f"bot {one.bot_id!r}: time_limit {said} is above {name} ({most_said})")
 
     def longest_limit(self, limits: Limits) -> timedelta:
         """Return the longest time that any bot of this process may take."""
@@ -100,6 +102,16 @@ def load_bots(modules: Iterable[str]) -> None:
             ) from error
         except Exception as error:
             raise ConfigurationError(f"OUTBOX_BOTS: {module} does not import: {_said(error)}") from error
+
+
+def require_arguments(one: Bot, fixed: Mapping[str, Any], args_var: str = "") -> None:
+    """Raise InvalidInputError where the bot could not be called with a rule's vars and args_var beside its run."""
+    signature = inspect.signature(one.function)
+    try:
+        signature.bind(None, **fixed, **({args_var: None} if args_var else {}))
+    except TypeError as error:
+        takes = ", ".join(str(parameter) for parameter in signature.parameters.values())
+        raise InvalidInputError(f"bot {one.bot_id!r} takes ({takes}): with these vars and args_var, {error}") from None
 
 
 def _require_callable(added: Bot) -> None:

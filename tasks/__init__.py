@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from outbox_core.cli.group import tell
 from outbox_core.domain.errors import ConfigurationError
 
 try:
@@ -13,6 +14,6 @@ except ConfigurationError as error:
     if click.get_current_context(silent=True) is None:
         raise
     # A command line loads us: one line and an exit code say it better than a traceback.
-    raise SystemExit(f"outbox: {error}") from None
+    raise SystemExit(tell(error)) from None
 
 __all__ = ["app", "outbox"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from celery import signals
 
 from outbox_core.bots import load_bots, registry
+from outbox_core.cli.group import tell
 from outbox_core.domain.errors import ConfigurationError, OutboxError
 from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
 
@@ -54,7 +55,7 @@ def _or_exit(step: Callable[[], None]) -> None:
         step()
     except ConfigurationError as error:
         # SystemExit passes through Celery's signals, which swallow and log any other exception.
-        raise SystemExit(f"outbox: {error}") from None
+        raise SystemExit(tell(error)) from None
 
 
 @signals.worker_ready.connect

@@ -46,6 +46,12 @@ def exit_code(error: OutboxError) -> Exit:
     return Exit.REFUSED
 
 
+def tell(error: OutboxError) -> Exit:
+    """Print an error as one line on stderr; return what it ends a command as."""
+    click.echo("outbox: " + " ".join(str(error).split()), err=True)
+    return exit_code(error)
+
+
 class LateGroup(click.Group):
     """A group that imports a command when it is used."""
 
@@ -69,16 +75,17 @@ class LateGroup(click.Group):
         try:
             return super().invoke(ctx)
         except OutboxError as error:
-            click.echo("outbox: " + " ".join(str(error).split()), err=True)
-            ctx.exit(exit_code(error))
+            ctx.exit(tell(error))
 
 
+@click.version_option(package_name="effect-outbox", prog_name="outbox", message="%(prog)s %(version)s")
 @click.group(cls=LateGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 def outbox() -> None:
     """Run, feed and watch an effect outbox.
 
     Settings come from the environment: OUTBOX_MONGO_URL, OUTBOX_MONGO_DB, OUTBOX_BROKER_URL, OUTBOX_BOTS, and every
-    limit as OUTBOX_<NAME>. With --json a command prints JSON alone on stdout; messages go to stderr.
+    limit as OUTBOX_<NAME>. With --json a command prints JSON alone on stdout; messages go to stderr. After an error
+    stdout is empty, with --json too: the exit code and one line on stderr say what was wrong.
     """
 
 

@@ -12,7 +12,7 @@ import click
 
 from outbox_core.bootstrap import Outbox
 from outbox_core.bots import load_bots, registry
-from outbox_core.domain.errors import ConfigurationError
+from outbox_core.domain.errors import ConfigurationError, UnreachableError
 from outbox_core.settings import PREFIX, load_settings
 
 if TYPE_CHECKING:
@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 def opened() -> Iterator[Outbox]:
     """Yield the outbox of the environment, under `celery -A tasks` the one that sends hints; close it in the end.
 
-    Raises ConfigurationError where a setting is wrong.
+    Raises ConfigurationError where a setting is wrong, and names the address's variable where nothing answers there.
     """
     import_from_here()
     outbox = _of_celery() or Outbox.from_settings()
     try:
         yield outbox
+    except UnreachableError as error:
+        names_it = (
+            "OUTBOX_MONGO_URL names it"
+            if os.environ.get("OUTBOX_MONGO_URL")
+            else "OUTBOX_MONGO_URL is not set, this is its default: set it to your replica set's address"
+        )
+        raise UnreachableError(f"{error}; {names_it}") from error
     finally:
         outbox.close()
 

@@ -20,6 +20,10 @@ class TransientError(OutboxError):
     """The store could not answer, or not clearly; the same call may succeed later."""
 
 
+class UnreachableError(TransientError):
+    """No server of the store answered at its address."""
+
+
 class ContentionError(TransientError):
     """A transaction met another one and was undone; its body may run again at once."""
 
@@ -106,5 +110,5 @@ class RetryLater(Exception):  # noqa: N818 - what a bot says, not what went wron
         if delay.total_seconds() < 0:
             msg = "RetryLater: delay must not be negative"
             raise ValueError(msg)
-        super().__init__(reason or f"asked to be retried in {delay}")
+        super().__init__(reason or f"asked to be retried in {delay.total_seconds():g}s")
         self.delay = delay

@@ -45,6 +45,17 @@ FILL_TIME = timedelta(milliseconds=500)
 """How long filling holes may wait behind an open transaction."""
 
 
+_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
+
+
+def duration_text(duration: timedelta) -> str:
+    """Return a duration in the notation of the settings, in its largest whole unit: 500ms, 30s, 10m, 2h, 1d."""
+    for unit, length in _UNITS:
+        if duration and not duration % length:
+            return f"{duration // length}{unit}"
+    return f"{duration / timedelta(milliseconds=1):g}ms" if duration else "0s"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one deployment; each is the setting OUTBOX_<NAME>.
@@ -88,27 +99,34 @@ class Limits:
         zero = timedelta(0)
         durations = {name: v for name in self.__slots__ if isinstance(v := getattr(self, name), timedelta)}
         counts = {name: v for name in self.__slots__ if isinstance(v := getattr(self, name), int)}
+        said = {name: duration_text(value) for name, value in durations.items()}
         return [
             *((f"{name.upper()} must be above 0", value > zero) for name, value in durations.items()),
             *((f"{name.upper()} must be at least 1", value >= 1) for name, value in counts.items()),
             (
-                f"OP_TIMEOUT ({self.op_timeout}) must be shorter than GAP_GRACE ({self.gap_grace})",
+                f"OP_TIMEOUT ({said['op_timeout']}) must be shorter than GAP_GRACE ({said['gap_grace']})",
                 self.op_timeout < self.gap_grace,
             ),
             (
-                f"EFFECT_LEASE ({self.effect_lease}) must exceed {FAILOVER} plus OP_TIMEOUT ({self.op_timeout})",
+                (
+                    f"EFFECT_LEASE ({said['effect_lease']}) must exceed {duration_text(FAILOVER)} "
+                    f"plus OP_TIMEOUT ({said['op_timeout']})"
+                ),
                 self.effect_lease > FAILOVER + self.op_timeout,
             ),
             (
-                f"SLICE_TIME ({self.slice_time}) must be shorter than a third of EFFECT_LEASE ({self.effect_lease})",
+                (
+                    f"SLICE_TIME ({said['slice_time']}) must be shorter than a third of "
+                    f"EFFECT_LEASE ({said['effect_lease']})"
+                ),
                 self.slice_time < self.effect_lease / 3,
             ),
             (
-                f"SLICE_TIME ({self.slice_time}) must be shorter than SLOT_HOLD ({self.slot_hold})",
+                f"SLICE_TIME ({said['slice_time']}) must be shorter than SLOT_HOLD ({said['slot_hold']})",
                 self.slice_time < self.slot_hold,
             ),
             (
-                f"TICK_EXPIRY ({self.tick_expiry}) must be longer than DRAIN_TICK and SWEEP_TICK",
+                f"TICK_EXPIRY ({said['tick_expiry']}) must be longer than DRAIN_TICK and SWEEP_TICK",
                 self.tick_expiry > max(self.drain_tick, self.sweep_tick),
             ),
             (
@@ -124,19 +142,25 @@ class Limits:
                 self.max_event_bytes <= EVENT_BYTES_CEILING,
             ),
             (
-                f"TRANSACTIONAL_TIME_LIMIT ({self.transactional_time_limit}) must be at most 45 s: servers end at 60 s",
+                (
+                    f"TRANSACTIONAL_TIME_LIMIT ({said['transactional_time_limit']}) must be at most 45s: "
+                    "servers end at 60s"
+                ),
                 self.transactional_time_limit <= timedelta(seconds=45),
             ),
             (
-                f"EFFECT_TIME_LIMIT ({self.effect_time_limit}) must be at most MAX_TIME_LIMIT ({self.max_time_limit})",
+                (
+                    f"EFFECT_TIME_LIMIT ({said['effect_time_limit']}) must be at most "
+                    f"MAX_TIME_LIMIT ({said['max_time_limit']})"
+                ),
                 self.effect_time_limit <= self.max_time_limit,
             ),
             (
-                f"BACKOFF_BASE ({self.backoff_base}) must be at most BACKOFF_CAP ({self.backoff_cap})",
+                f"BACKOFF_BASE ({said['backoff_base']}) must be at most BACKOFF_CAP ({said['backoff_cap']})",
                 self.backoff_base <= self.backoff_cap,
             ),
             (
-                f"MAX_TIME_LIMIT ({self.max_time_limit}) must be at most 1 h",
+                f"MAX_TIME_LIMIT ({said['max_time_limit']}) must be at most 1h",
                 self.max_time_limit <= timedelta(hours=1),
             ),
         ]

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
+from outbox_core.adapters.mongo.client import connect
 from outbox_core.cli import outbox
 from outbox_core.embedded import EmbeddedMongo, Supervisor, find_mongod
 from outbox_core.embedded.programs import runnable
@@ -189,9 +190,11 @@ def test_what_does_not_exist_is_said_with_exit_code_1(
     ("name", "value", "said"),
     [
         ("OUTBOX_MONGO_URL", "http://127.0.0.1/", "OUTBOX_MONGO_URL: must begin with mongodb://"),
-        ("OUTBOX_MONGO_URL", "mongodb://127.0.0.1:port/", "Port"),
+        ("OUTBOX_MONGO_URL", "mongodb://127.0.0.1:port/", "OUTBOX_MONGO_URL: Port"),
+        ("OUTBOX_MONGO_URL", "mongodb://127.0.0.1/?retryWrite=true", "OUTBOX_MONGO_URL: 'retryWrite' is no option"),
+        ("OUTBOX_MONGO_URL", "mongodb://127.0.0.1/?w=majority&wtimeoutMS=soon", "OUTBOX_MONGO_URL: "),
         ("OUTBOX_BROKER_URL", "amqp://127.0.0.1/", "OUTBOX_BROKER_URL: must be a Redis address"),
-        ("OUTBOX_GAP_GRACE", "5s", "OP_TIMEOUT (0:00:10) must be shorter than GAP_GRACE (0:00:05)"),
+        ("OUTBOX_GAP_GRACE", "5s", "OP_TIMEOUT (10s) must be shorter than GAP_GRACE (5s)"),
         ("OUTBOX_GAP_GRACE", "soon", "OUTBOX_GAP_GRACE: 'soon' is not a duration"),
         ("OUTBOX_GAP_GRAZE", "1s", "OUTBOX_GAP_GRAZE is no setting; did you mean OUTBOX_GAP_GRACE?"),
     ],
@@ -213,7 +216,16 @@ def test_no_server_at_all_is_said_within_the_operation_time_out(
 ) -> None:
     monkeypatch.setenv("OUTBOX_MONGO_URL", f"mongodb://127.0.0.1:{free_port()}/")
     monkeypatch.setenv("OUTBOX_OP_TIMEOUT", "300ms")
-    refused(words, 3, "MongoDB cannot be reached", "refused", given=line())
+    refused(words, 3, "MongoDB cannot be reached", "refused", "OUTBOX_MONGO_URL names it", given=line())
+
+
+def test_the_variable_of_an_address_that_was_never_given_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUTBOX_MONGO_URL", raising=False)
+    monkeypatch.setenv("OUTBOX_OP_TIMEOUT", "300ms")
+    # Nobody may count on the default's port being free here.
+    address = f"mongodb://127.0.0.1:{free_port()}/"
+    monkeypatch.setattr("outbox_core.bootstrap.connect", lambda _, name, limits: connect(address, name, limits))
+    refused(["stats", "--tenant", "t"], 3, "OUTBOX_MONGO_URL is not set")
 
 
 @pytest.mark.parametrize("words", [["schema"], ["dev", "--folder"]], ids=" ".join)
@@ -281,7 +293,7 @@ class TestDev:
         ("words", "name", "value", "said"),
         [
             (["--bots", "no.such.module"], "OUTBOX_BOTS", "", "OUTBOX_BOTS: there is no module no.such.module"),
-            ([], "OUTBOX_EFFECT_LEASE", "5s", "EFFECT_LEASE (0:00:05) must exceed"),
+            ([], "OUTBOX_EFFECT_LEASE", "5s", "EFFECT_LEASE (5s) must exceed 12s plus OP_TIMEOUT (10s)"),
         ],
         ids=["bots", "limit"],
     )

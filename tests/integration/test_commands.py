@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,22 @@ def test_the_script_and_the_plug_in_of_celery_say_the_same(filled: Outbox, comma
     )
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (1, "", 1)
     assert none.stderr.startswith("outbox: ")
+
+
+@pytest.mark.parametrize("command", [SCRIPT, UNDER_CELERY], ids=["script", "celery"])
+def test_a_wrong_setting_ends_both_with_the_exit_code_of_the_table(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_GAP_GRACE", "1s")
+    done = subprocess.run(
+        [*command, "stats", "--tenant", "t", "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "outbox: limits: OP_TIMEOUT (10s) must be shorter than GAP_GRACE (1s)\n"
+
+
+def test_the_version_is_told() -> None:
+    assert text("--version") == f"outbox {version('effect-outbox')}\n"
 
 
 def test_a_watch_goes_on_until_ctrl_c_and_ends_with_0(filled: Outbox) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from outbox_core.domain.errors import ConfigurationError
-from outbox_core.domain.limits import EVENT_BYTES_CEILING, Limits
+from outbox_core.domain.limits import EVENT_BYTES_CEILING, Limits, duration_text
+from outbox_core.settings import parse_duration
 
 S, M, H = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -69,3 +70,9 @@ def test_the_defaults_hold_and_what_follows_from_them() -> None:
     limits = Limits()
     assert limits.mark_interval == 5 * S
     assert limits.renew_interval == 20 * S
+
+
+@pytest.mark.parametrize("text", ["1ms", "500ms", "1500ms", "10s", "90s", "10m", "2h", "1d", "36h"])
+def test_a_duration_is_told_in_the_notation_in_which_it_is_set(text: str) -> None:
+    assert duration_text(parse_duration(text)) == text
+    assert duration_text(timedelta(0)) == "0s"

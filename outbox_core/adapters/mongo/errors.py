@@ -25,6 +25,7 @@ from outbox_core.domain.errors import (
     ContentionError,
     OutboxError,
     TransientError,
+    UnreachableError,
     UnstorableRowError,
 )
 
@@ -73,7 +74,7 @@ def as_outbox_error(error: BaseException) -> OutboxError:
     if isinstance(error, ServerSelectionTimeoutError):
         # The driver's text goes on with its time-outs and what it knows of each server.
         said = _brief(error).split(" (configured timeouts", 1)[0].split(", Timeout:", 1)[0]
-        return TransientError(f"MongoDB cannot be reached: {said}")
+        return UnreachableError(f"MongoDB cannot be reached: {said}")
     if isinstance(error, OperationFailure) and is_refused_for_good(error.code):
         return UnstorableRowError(f"MongoDB refused this: {_brief(error)}")
     return TransientError(text)
