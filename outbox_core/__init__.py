@@ -10,19 +10,35 @@ if TYPE_CHECKING:
     from outbox_core.bots import bot as bot
     from outbox_core.domain.bot import Run as Run
     from outbox_core.domain.errors import DefinitiveError as DefinitiveError
+    from outbox_core.domain.errors import InvalidInputError as InvalidInputError
     from outbox_core.domain.errors import RetryLater as RetryLater
+    from outbox_core.domain.errors import TransientError as TransientError
+    from outbox_core.domain.errors import UnclearCommitError as UnclearCommitError
     from outbox_core.domain.subscription import Match as Match
 
 _HOMES = {
     "DefinitiveError": "outbox_core.domain.errors",
+    "InvalidInputError": "outbox_core.domain.errors",
     "Match": "outbox_core.domain.subscription",
     "Outbox": "outbox_core.bootstrap",
     "RetryLater": "outbox_core.domain.errors",
     "Run": "outbox_core.domain.bot",
+    "TransientError": "outbox_core.domain.errors",
+    "UnclearCommitError": "outbox_core.domain.errors",
     "bot": "outbox_core.bots",
 }
 
-__all__ = ["DefinitiveError", "Match", "Outbox", "RetryLater", "Run", "bot"]
+__all__ = [
+    "DefinitiveError",
+    "InvalidInputError",
+    "Match",
+    "Outbox",
+    "RetryLater",
+    "Run",
+    "TransientError",
+    "UnclearCommitError",
+    "bot",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its own type, above

@@ -24,7 +24,7 @@ from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
-from outbox_core.bots import registry
+from outbox_core.bots import registry, require_arguments
 from outbox_core.domain.errors import InvalidInputError, OutboxError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.identity import require_id
@@ -159,7 +159,9 @@ class Outbox:
 
         `match` takes sources, types, actions, repos, authors, subject_states and labels: any of each, all of the
         labels, an empty one is any. `vars` are fixed arguments of the bot, `args_var` names the one that receives the
-        event. Raises InvalidInputError where the id exists, or a term is none.
+        event. A repeat returns the rule that is there, so a deployment may say its rules each time. Raises
+        InvalidInputError where the id is that of a rule that does something else, a term is none, or the bot, where
+        this process knows it, does not take these arguments.
         """
         terms: dict[str, Any] = {
             name: values if isinstance(values, str) else tuple(values) for name, values in match.items()
@@ -178,7 +180,9 @@ class Outbox:
             )
         except TypeError:
             raise InvalidInputError(f"match: no such term among {', '.join(terms)}; see Outbox.subscribe") from None
-        return add_subscription(self.tenant(tenant), rule)
+        if (known := registry.get(bot_id)) is not None:
+            require_arguments(known, rule.vars, rule.args_var)
+        return add_subscription(self.tenant(tenant), rule).rule
 
     def ingest_github(self, tenant: str, headers: Mapping[str, str], raw: bytes) -> Ingested | Ignored:
         """Take in one webhook delivery of GitHub: its headers, and its body byte for byte.

@@ -85,7 +85,8 @@ def outbox() -> None:
 
     Settings come from the environment: OUTBOX_MONGO_URL, OUTBOX_MONGO_DB, OUTBOX_BROKER_URL, OUTBOX_BOTS, and every
     limit as OUTBOX_<NAME>. With --json a command prints JSON alone on stdout; messages go to stderr. After an error
-    stdout is empty, with --json too: the exit code and one line on stderr say what was wrong.
+    stdout is empty, with --json too: the exit code and one line on stderr say what was wrong. (The document of `ingest`
+    tells of bad lines.)
     """
 
 

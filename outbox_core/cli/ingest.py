@@ -14,7 +14,7 @@ import click
 
 from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.cli.group import Exit
-from outbox_core.cli.opening import opened, require_schema
+from outbox_core.cli.opening import opened
 from outbox_core.cli.output import json_option, print_json, print_table, say, tenant_option
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.forge_delivery import Delivery
@@ -71,7 +71,6 @@ def ingest(ctx: click.Context, *, file: Path, tenant: str, keep_going: bool, as_
             if as_json:
                 _print(Counter(), checked, as_json=True)
             ctx.exit(Exit.BAD_INPUT)
-        require_schema(outbox)
         stream.seek(0)
         counts = _take(outbox, tenant, read_lines(stream, secret=key), checked.deliveries, quiet=as_json)
     _print(counts, checked, as_json=as_json)

@@ -12,6 +12,7 @@ import click
 
 from outbox_core.bootstrap import Outbox
 from outbox_core.bots import load_bots, registry
+from outbox_core.cli.output import say
 from outbox_core.domain.errors import ConfigurationError, UnreachableError
 from outbox_core.settings import PREFIX, load_settings
 
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Outbox]:
+def opened(*, needs_schema: bool = True) -> Iterator[Outbox]:
     """Yield the outbox of the environment, under `celery -A tasks` the one that sends hints; close it in the end.
 
-    Raises ConfigurationError where a setting is wrong, and names the address's variable where nothing answers there.
+    Raises ConfigurationError where a setting is wrong or the schema is not up to date: the indexes keep a repeat
+    harmless, and a database without any is most often the wrong one. Where nothing answers at the address,
+    UnreachableError names its variable.
     """
     import_from_here()
     outbox = _of_celery() or Outbox.from_settings()
     try:
+        if needs_schema and outbox.store.maintenance.pending_schema():
+            raise ConfigurationError("the database lacks steps of the schema: run `outbox schema` first")
         yield outbox
     except UnreachableError as error:
         names_it = (
@@ -40,10 +45,11 @@ def opened() -> Iterator[Outbox]:
         outbox.close()
 
 
-def require_schema(outbox: Outbox) -> None:
-    """Refuse to write to a database that lacks a step of the schema: its indexes keep a repeat harmless."""
-    if outbox.store.maintenance.pending_schema():
-        raise ConfigurationError("the database lacks steps of the schema: run `outbox schema` first")
+def say_if_unknown(outbox: Outbox, tenant: str) -> None:
+    """Say so where a tenant of which there is nothing to show has nothing at all: its name may be a typo."""
+    store = outbox.tenant(tenant)
+    if not (store.log.head().last_seq or store.subscriptions.all() or store.effects.list(limit=1)):
+        say(f"tenant {tenant} has no events, rules or rows yet")
 
 
 def import_from_here() -> None:

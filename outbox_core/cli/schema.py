@@ -19,7 +19,7 @@ def schema(ctx: click.Context, *, check: bool, as_json: bool) -> None:
     \b
     JSON: {"applied": [NAME, ...], "pending": [NAME, ...]}
     """  # noqa: D301 - click's mark for text that it must not wrap
-    with opened() as outbox:
+    with opened(needs_schema=False) as outbox:
         applied = [] if check else list(outbox.ensure_schema())
         pending = list(outbox.store.maintenance.pending_schema()) if check else []
     if as_json:

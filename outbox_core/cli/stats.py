@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outbox_core.application.tenant_stats import tenant_stats
-from outbox_core.cli.opening import opened
+from outbox_core.cli.opening import opened, say_if_unknown
 from outbox_core.cli.output import instant_text, json_option, print_json, print_table, table_text, tenant_option
 from outbox_core.domain.errors import TransientError
 
@@ -42,7 +42,10 @@ def stats(*, tenant: str, watch: bool, interval: float, as_json: bool) -> None:
     A state without rows is missing from "rows".
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox, contextlib.suppress(KeyboardInterrupt):
-        _print(tenant_stats(outbox.tenant(tenant)), as_json=as_json, over=False)
+        found = tenant_stats(outbox.tenant(tenant))
+        if not (found.last_seq or found.subscriptions or found.rows):
+            say_if_unknown(outbox, tenant)
+        _print(found, as_json=as_json, over=False)
         while watch:
             time.sleep(interval)
             _print(_patiently(outbox, tenant), as_json=as_json, over=not as_json and sys.stdout.isatty())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -64,7 +65,7 @@ def from_options(tenant: str, given: Mapping[str, Any]) -> Subscription:
             id=given["sub_id"],
             bot=given["bot_id"],
             match=_GivenMatch(**match),
-            vars=dict(_pair(text) for text in given["pairs"]),
+            vars=_once([_pair(text) for text in given["pairs"]]),
             enabled=not given["disabled"],
             **{name: given[name] for name in ("repo", "args_var", "mode", "origin", "created_by")},
         ),
@@ -82,6 +83,7 @@ def from_file(tenant: str, file: Path) -> Subscription:
         raise InvalidInputError(f"{file} is larger than {MAX_FILE_BYTES:,} bytes; a rule is smaller")
     try:
         given = _GivenRule.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_once)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -104,6 +106,14 @@ def _rule(tenant: str, given: _GivenRule) -> Subscription:
         origin=given.origin,
         created_by=given.created_by,
     )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that is given twice: the last value would silently win."""
+    twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)}: given more than once")
+    return dict(pairs)
 
 
 def _pair(text: str) -> tuple[str, Any]:

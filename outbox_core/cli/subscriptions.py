@@ -10,12 +10,11 @@ import click
 
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.enable_subscription import enable_subscription
-from outbox_core.bots import load_bots, registry
-from outbox_core.cli.group import Exit
-from outbox_core.cli.opening import opened, require_schema
-from outbox_core.cli.output import json_option, print_json, print_table, say, tenant_option
+from outbox_core.bots import load_bots, registry, require_arguments
+from outbox_core.cli.opening import opened, say_if_unknown
+from outbox_core.cli.output import json_option, print_json, print_table, tenant_option
 from outbox_core.cli.subscription_input import from_file, from_options
-from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.errors import InvalidInputError, SubscriptionNotFoundError
 from outbox_core.domain.subscription import DIRECT
 from outbox_core.sources.reach import why_it_never_fires
 
@@ -65,13 +64,15 @@ def _terms(option: str, name: str, text: str) -> Callable[[_Command], _Command]:
 def add(ctx: click.Context, /, *, tenant: str, file: Path | None, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's options
     """Add a rule, from options or from a JSON file; it matches what comes from now on.
 
-    Terms of one kind are alternatives, kinds must all match, a kind without terms matches anything.
+    Terms of one kind are alternatives, kinds must all match, a kind without terms matches anything. The same rule again
+    changes nothing, and leaves it disabled where it is; another rule under an id that is taken is refused.
 
     \b
     FILE: {"id", "bot", "repo", "match": {"sources", "types", "actions",
       "repos", "authors", "subject_states", "labels"}, "vars", "args_var",
       "mode", "enabled", "origin", "created_by"}; id and bot must be there.
-    JSON: {"subscription": {FILE's fields, "from_seq", "created_at"}}
+    JSON: {"subscription": {FILE's fields, "from_seq", "created_at"},
+      "changed": true or false}
     It matches events numbered above from_seq.
     """  # noqa: D301 - click's mark for text that it must not wrap
     allow_unknown_bot, anyway = given.pop("allow_unknown_bot"), given.pop("anyway")
@@ -81,14 +82,15 @@ def add(ctx: click.Context, /, *, tenant: str, file: Path | None, as_json: bool,
         raise InvalidInputError(f"{rule.sub_id} can never fire: {'; '.join(never)} (--anyway adds it all the same)")
     with opened() as outbox:
         if not allow_unknown_bot:
-            _require_bot(outbox, rule.bot_id)
-        require_schema(outbox)
+            _require_bot(outbox, rule)
         added = add_subscription(outbox.tenant(tenant), rule)
+    stored = added.rule
     if as_json:
-        print_json({"subscription": subscription_document(added)})
+        print_json({"subscription": subscription_document(stored), "changed": added.fresh})
     else:
-        state = "matches" if added.enabled else "is disabled; enabled, it matches"
-        click.echo(f"{added.sub_id} {state} events from number {added.horizon.highest + 1} on")
+        state = "matches" if stored.enabled else "is disabled; enabled, it matches"
+        unchanged = "" if added.fresh else " unchanged:"
+        click.echo(f"{stored.sub_id}{unchanged} {state} events from number {stored.horizon.highest + 1} on")
 
 
 @subscriptions.command("list")
@@ -98,10 +100,13 @@ def list_subscriptions(*, tenant: str, as_json: bool) -> None:
     """List the rules, by id.
 
     \b
-    JSON: {"subscriptions": [as `add` prints one, ...]}
+    JSON: {"subscriptions": [{FILE's fields of `add`, "from_seq",
+      "created_at"}, ...]}
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
         rules = outbox.tenant(tenant).subscriptions.all()
+        if not rules:
+            say_if_unknown(outbox, tenant)
     if as_json:
         print_json({"subscriptions": [subscription_document(rule) for rule in rules]})
         return
@@ -149,20 +154,16 @@ def enable(*, tenant: str, sub_id: str, as_json: bool) -> None:
 @tenant_option
 @_sub_id
 @json_option
-@click.pass_context
-def remove(ctx: click.Context, *, tenant: str, sub_id: str, as_json: bool) -> None:
+def remove(*, tenant: str, sub_id: str, as_json: bool) -> None:
     """Remove a rule: its queued rows drop when their turn comes. The exit code is 1 where there is none.
 
     \b
-    JSON: {"sub_id", "changed": true or false}
+    JSON: {"sub_id", "changed": true}
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
-        removed = outbox.tenant(tenant).subscriptions.remove(sub_id)
-    if not removed:
-        say(f"outbox: tenant {tenant} has no subscription {sub_id!r}")
-    if removed or as_json:
-        _print_changed(sub_id, "removed", changed=removed, as_json=as_json)
-    ctx.exit(Exit.OK if removed else Exit.REFUSED)
+        if not outbox.tenant(tenant).subscriptions.remove(sub_id):
+            raise SubscriptionNotFoundError(f"tenant {tenant} has no subscription {sub_id!r}")
+    _print_changed(sub_id, "removed", changed=True, as_json=as_json)
 
 
 def subscription_document(rule: Subscription) -> Mapping[str, Any]:
@@ -192,14 +193,16 @@ def _asked_for(ctx: click.Context, tenant: str, file: Path | None, given: dict[s
     return from_file(tenant, file)
 
 
-def _require_bot(outbox: Outbox, bot_id: str) -> None:
+def _require_bot(outbox: Outbox, rule: Subscription) -> None:
     load_bots(outbox.settings.bots)
-    if registry.get(bot_id) is None:
+    found = registry.get(rule.bot_id)
+    if found is None:
         known = ", ".join(sorted(bot.bot_id for bot in registry)) or "none: OUTBOX_BOTS names no module"
         raise InvalidInputError(
-            f"no bot is called {bot_id!r} here; known are {known} "
+            f"no bot is called {rule.bot_id!r} here; known are {known} "
             "(--allow-unknown-bot, where a worker elsewhere knows it)"
         )
+    require_arguments(found, rule.vars, rule.args_var)
 
 
 def _terms_of(rule: Subscription) -> str:

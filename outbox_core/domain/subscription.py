@@ -95,6 +95,35 @@ class Subscription:
             raise InvalidInputError(msg)
 
 
+def differences(known: Subscription, given: Subscription) -> list[str]:
+    """Return what two rules do differently, each in a few words; empty where they are one rule.
+
+    Whether a rule is enabled, and who made it, is not what it does. Of `vars` the names alone are told.
+    """
+    told = [
+        f"{name} is {there!r}, not {here!r}"
+        for name in ("bot_id", "repo", "mode", "args_var")
+        if (there := getattr(known, name)) != (here := getattr(given, name))
+    ]
+    for name in Match.__slots__:
+        there, here = (sorted(set(getattr(rule.match, name))) for rule in (known, given))
+        if there != here:
+            told.append(f"{name} are {there}, not {here}")
+    absent = object()
+    names = sorted({*known.vars, *given.vars})
+    other = [n for n in names if _listed(known.vars.get(n, absent)) != _listed(given.vars.get(n, absent))]
+    return [*told, *(f"vars differ in {name}" for name in other)]
+
+
+def _listed(value: Any) -> Any:  # noqa: ANN401 - a value of a JSON object
+    """Return the value as it is read back: what was given as a tuple is a list then, and 1, 1.0 and True differ."""
+    if isinstance(value, dict):
+        return {name: _listed(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_listed(inner) for inner in value]
+    return (type(value), value)
+
+
 def mismatch(subscription: Subscription, attributes: Attributes) -> Term | None:
     """Return the first term on which the rule does not match the event, None where it matches.
 

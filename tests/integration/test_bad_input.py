@@ -148,6 +148,11 @@ def test_a_delivery_that_is_not_signed_with_the_secret_is_refused(
         (["r", "--bot", "print-it", "--mode", "board"], "mode 'board' is not known here"),
         (["r", "--bot", "print-itt"], "no bot is called 'print-itt' here; known are call-back, file-it"),
         (["r", "--bot", "print-it", "--var", "novalue"], "use NAME=VALUE"),
+        (["r", "--bot", "print-it", "--var", "a=1", "--var", "a=2"], "a: given more than once"),
+        (["r", "--bot", "call-back"], "takes (run: 'Run', url: 'str'): with these vars and args_var, missing"),
+        (["r", "--bot", "call-back", "--var", "url=x", "--var", "uri=x"], "unexpected keyword argument 'uri'"),
+        (["r", "--bot", "call-back", "--var", "url=x", "--args-var", "order"], "unexpected keyword argument 'order'"),
+        (["r", "--bot", "print-it", "--args-var", "run"], "multiple values for argument 'run'"),
         (["r r", "--bot", "print-it"], "is not an id"),
     ],
 )
@@ -166,7 +171,10 @@ def test_an_unknown_bot_is_taken_where_a_worker_elsewhere_knows_it(database: Dat
     code, out, err = run("subscriptions", "add", "--tenant", "t", "r", "--bot", "theirs", "--allow-unknown-bot")
     assert (code, out, err) == (0, "r matches events from number 1 on\n", [])
     assert database["trigger_subscriptions"].count_documents({"sub_id": "r"}) == 1
-    refused(["subscriptions", "add", "--tenant", "t", "r", "--bot", "theirs", "--allow-unknown-bot"], 2, "already")
+    same = ["subscriptions", "add", "--tenant", "t", "r", "--bot", "theirs", "--allow-unknown-bot"]
+    assert run(*same) == (0, "r unchanged: matches events from number 1 on\n", [])
+    refused([*same, "--type", "issues"], 2, "already, with other content: types are [], not ['issues']; remove it")
+    assert database["trigger_subscriptions"].count_documents({"match.types": "issues"}) == 0
 
 
 @pytest.mark.parametrize(
@@ -183,6 +191,7 @@ def test_what_does_not_exist_is_said_with_exit_code_1(
     database: Database[dict[str, Any]], words: list[str], said: str
 ) -> None:
     refused([*words, "--tenant", "t"], 1, said)
+    refused([*words, "--tenant", "t", "--json"], 1, said)
     assert set(written(database)) <= {"trigger_cursors"}
 
 
@@ -249,7 +258,18 @@ def test_a_database_without_its_schema_is_not_written_to(
 ) -> None:
     monkeypatch.setenv("OUTBOX_MONGO_URL", mongo_server.url)
     monkeypatch.setenv("OUTBOX_MONGO_DB", database_name)
-    refused(["ingest", "-", "--tenant", "t"], 2, "run `outbox schema` first", given=line())
+    for words in (
+        ["ingest", "-"],
+        ["stats"],
+        ["effects", "list"],
+        ["effects", "show", "e"],
+        *(
+            ["subscriptions", name, *rest]
+            for name, *rest in (["list"], ["disable", "r"], ["enable", "r"], ["remove", "r"])
+        ),
+        ["subscriptions", "add", "r", "--bot", "b", "--allow-unknown-bot"],
+    ):
+        refused([*words, "--tenant", "t"], 2, "run `outbox schema` first", given=line())
     assert run("schema", "--check")[0] == 1
     with MongoClient[dict[str, Any]](mongo_server.url) as client:
         assert written(client[database_name]) == {}

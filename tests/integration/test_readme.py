@@ -107,6 +107,25 @@ def test_the_command_makes_the_same_rule(shop: Shop) -> None:
     assert "receipt.txt for 18" in shop.python(WORK)
 
 
+def test_rules_are_said_again_at_each_deployment_and_checked_against_a_bot_that_is_known(shop: Shop) -> None:
+    shop.python("import shop.rules")
+    (first,) = shop.database["trigger_subscriptions"].find()
+    shop.python("import shop.bots, shop.rules")
+    assert list(shop.database["trigger_subscriptions"].find()) == [first]
+    said = shop.python(
+        "import shop.bots\n"
+        "from shop.orders import outbox\n"
+        "from outbox_core import InvalidInputError\n"
+        "try:\n"
+        "    outbox.subscribe('acme', 'second', 'send-receipt', vars={'templat': 'x'}, args_var='order')\n"
+        "except InvalidInputError as error:\n"
+        "    print(error)\n"
+    )
+    assert said.startswith("bot 'send-receipt' takes (run: outbox_core.domain.bot.Run, order: dict, template: str): ")
+    assert said.count("\n") == 1
+    assert shop.database["trigger_subscriptions"].count_documents({}) == 1
+
+
 def test_an_application_that_imports_ours_keeps_its_own_celery_app(shop: Shop) -> None:
     said = shop.python(
         "from celery import Celery, current_app, shared_task\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.board import Card
-from outbox_core.domain.errors import EventConflictError, TransientError
+from outbox_core.domain.errors import EventConflictError, InvalidInputError, TransientError
 from outbox_core.domain.identity import join_key
 from outbox_core.ports.hints import NoHints
 from tests.harness.base import ACME
@@ -144,7 +144,7 @@ def test_history_does_not_fire_and_what_was_missing_then_does(harness: Harness) 
     late = store.log.allocate(1)
     append(store, runtime, "inserted")
     store.log.allocate(1)  # given out, never inserted: the horizon is what is inserted
-    rule = add_subscription(store, subscription("s"))
+    rule = add_subscription(store, subscription("s")).rule
     assert rule.horizon.highest == 3
     store.log.insert([event(late.first_seq, "late", now=late.now)])
     store.log.fill([4])
@@ -163,6 +163,52 @@ def test_a_rule_that_is_enabled_again_misses_what_happened_meanwhile(harness: Ha
     append(store, runtime, "after")
     drain_whole(store, runtime)
     assert sorted(rows_of(harness, ACME)) == ["after|s"]
+
+
+@pytest.mark.promise("E07")
+def test_a_rule_that_is_made_again_is_the_first_one_and_another_under_its_id_is_refused(harness: Harness) -> None:
+    """As a deployment does that says its rules each time: neither the horizon nor the switch of the first moves."""
+    store, runtime = harness.acme, harness.runtime()
+    given: dict[str, Any] = {
+        "types": ("thing", "other"),
+        "vars": {"to": ("a", "b"), "deep": {"n": 1}},
+        "args_var": "event",
+    }
+    first = add_subscription(store, subscription("s", **given))
+    append(store, runtime, "between")
+    store.subscriptions.set_enabled("s", enabled=False)
+    turned = {**given, "types": ("other", "thing")}
+    again = add_subscription(store, subscription("s", **turned, origin="cli", created_by="ann"))
+    assert (first.fresh, again.fresh) == (True, False)
+    assert (again.rule.horizon, again.rule.enabled, again.rule.created_by) == (first.rule.horizon, False, "")
+    kept = harness.raw("trigger_subscriptions")
+    for other, said in (
+        ({"bot_id": "second"}, r"bot_id is 'bot', not 'second'; remove it first"),
+        ({"types": ()}, r"types are \['other', 'thing'\], not \[\]"),
+        ({"vars": {"to": ["a"], "deep": {"n": 1}, "more": 1}}, "vars differ in more; vars differ in to;"),
+        ({"vars": {"to": ["a", "b"], "deep": {"n": True}}}, "vars differ in deep"),
+        ({"args_var": ""}, "args_var is 'event', not ''"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            add_subscription(store, subscription("s", **{**given, **other}))
+    assert harness.raw("trigger_subscriptions") == kept
+
+
+@pytest.mark.promise("E07")
+def test_a_rule_whose_answer_was_lost_is_made_once(harness: Harness) -> None:
+    faulty = FaultyStore(harness.store, transient_at("subscriptions.add", When.AFTER))
+    with pytest.raises(TransientError):
+        add_subscription(faulty.tenant(ACME), subscription("s"))
+    append(harness.acme, harness.runtime(), "after")
+    again = add_subscription(harness.acme, subscription("s"))
+    assert (again.fresh, again.rule.horizon.highest) == (False, 0)
+
+
+def test_a_rule_that_cannot_be_read_is_not_taken_for_the_one_that_is_given(harness: Harness) -> None:
+    add_subscription(harness.acme, subscription("s"))
+    harness.change("trigger_subscriptions", "acme|s", bot_id=None)
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        add_subscription(harness.acme, subscription("s"))
 
 
 @pytest.mark.promise("E07")

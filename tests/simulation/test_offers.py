@@ -205,7 +205,7 @@ def test_a_rule_that_was_answered_for_before_an_event_was_appended_sees_it(harne
 
     def rule_then_read(seq: int, limit: int) -> object:
         if not ruled:
-            ruled.append(add_subscription(store, subscription("s")).sub_id)
+            ruled.append(add_subscription(store, subscription("s")).rule.sub_id)
             append(store, runtime, "b")
         return store.log.read_after(seq, limit)
 

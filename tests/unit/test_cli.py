@@ -142,6 +142,7 @@ def test_json_is_one_line_with_iso_instants(capsys: pytest.CaptureFixture[str]) 
         ('{"id": "r r", "bot": "b"}', "subscription id: 'r r' is not an id"),
         ('{"id": "r", "bot": "b", "vars": {"a b": 1}}', "'a b' cannot be the name of an argument"),
         ('{"id": "r", "bot": "b", "vars": {"a": 99999999999999999999}}', "does not fit 64 bits"),
+        ('{"id": "r", "bot": "b", "vars": {"a": 1, "a": 2}}', "a: given more than once"),
         ('{"id": "r", "bot": "b", "mode": "loud"}', "mode 'loud' is not known"),
         ('{"id": "r", "bot": "b", "repo": "a/b", "match": {"repos": ["c/d"]}}', "repos does not hold it"),
     ],

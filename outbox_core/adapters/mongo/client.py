@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
-from pymongo.errors import ConfigurationError as DriverConfigurationError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 from pymongo.uri_parser import split_options
@@ -37,8 +36,8 @@ def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
     whatever the URL says. Raises ConfigurationError for a URL that is none.
     """
     timeout_ms = int(limits.op_timeout.total_seconds() * 1000)
-    with translated():
-        try:
+    try:
+        with translated():
             _require_known_options(url)
             client: MongoClient[dict[str, Any]] = MongoClient(
                 url,
@@ -51,19 +50,20 @@ def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
                 maxPoolSize=20,
                 uuidRepresentation="standard",
             )
-        except (ValueError, DriverConfigurationError) as error:  # For a port, an address or an option that is none.
-            raise ConfigurationError(f"OUTBOX_MONGO_URL: {' '.join(str(error).split())}") from None
-        return client.get_database(
-            db_name, codec_options=CODEC, read_concern=MAJORITY, write_concern=DURABLE, read_preference=Primary()
-        )
+    except (ValueError, ConfigurationError) as error:  # What the driver raises for a port or an option that is none.
+        raise ConfigurationError(f"OUTBOX_MONGO_URL: {' '.join(str(error).split())}") from None
+    return client.get_database(
+        db_name, codec_options=CODEC, read_concern=MAJORITY, write_concern=DURABLE, read_preference=Primary()
+    )
 
 
 def _require_known_options(url: str) -> None:
-    """Raise what the driver would only warn of: an option that it does not know does nothing."""
+    """Raise what the driver would only warn of: an option that it does not know, or a value, does nothing."""
     query = url.partition("://")[2].partition("?")[2]
     for option in filter(None, query.split("&")):
-        name = option.partition("=")[0]
         try:
-            split_options(option, validate=True, warn=False)
-        except DriverConfigurationError:
-            raise ConfigurationError(f"OUTBOX_MONGO_URL: {name[:40]!r} is no option that the driver takes so") from None
+            with translated():
+                split_options(option, validate=True, warn=False)
+        except ConfigurationError:
+            name = option.partition("=")[0][:40]
+            raise ConfigurationError(f"{name!r} is no option that the driver takes so") from None
