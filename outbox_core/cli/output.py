@@ -29,7 +29,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, folds: Sequence[str] = ()) -> None:
-    """Print a table on stdout: folded to the width of a terminal, one line a row in a pipe.
+    """Print a table on stdout: folded to the width of a terminal, one line a row in a pipe; white space is one blank.
 
     The columns named in `folds` give way first where the terminal is narrow; without any, all do.
     """
@@ -74,7 +74,7 @@ def _rendered(table: Table) -> str:
 def _cell(value: object) -> str:
     from rich.markup import escape  # noqa: PLC0415 - see table_text
 
-    return escape(instant_text(value))
+    return escape(" ".join(instant_text(value).split()))
 
 
 def _plain(value: object) -> object:

@@ -94,6 +94,16 @@ class EffectOutbox(Protocol):
         """Return stored rows in the order of their ids, from above `after`."""
         ...
 
+    def newest(
+        self, *, state: str | None = None, sub_id: str | None = None, after: str = "", limit: int = 100
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return stored rows by their event's number, the newest first, those of one event in the order of their ids.
+
+        They begin after the row `after`; EffectNotFoundError where that is gone. For people: every row of the tenant
+        is looked at, as by `counts`.
+        """
+        ...
+
     def counts(self) -> Mapping[str, int]:
         """Return how many rows are in each state, done ones by outcome as `done:<outcome>`."""
         ...

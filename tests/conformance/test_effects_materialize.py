@@ -118,6 +118,24 @@ def test_nothing_to_materialize_is_nothing(harness: Harness) -> None:
     assert harness.acme.effects.materialize([], harness.now()) == frozenset()
 
 
+def test_the_newest_rows_come_first_page_by_page_whatever_their_numbers_are(harness: Harness) -> None:
+    look = harness.acme.effects
+    materialize(harness.acme, 12, now=harness.now())
+    materialize(harness.acme, 12, now=harness.now(), sub_id="zub")
+    harness.change("trigger_effects", "acme|e7|sub", seq=None)
+    expected = [f"acme|e{seq}|{sub}" for seq in range(12, 0, -1) for sub in ("sub", "zub") if (seq, sub) != (7, "sub")]
+    expected.append("acme|e7|sub")
+    assert [row["_id"] for row in look.newest()] == expected
+    paged: list[str] = []
+    while page := look.newest(after=paged[-1] if paged else "", limit=5):
+        paged += [row["_id"] for row in page]
+    assert paged == expected
+    assert [row["_id"] for row in look.newest(sub_id="zub", limit=2)] == ["acme|e12|zub", "acme|e11|zub"]
+    assert look.newest(state="done") == []
+    with pytest.raises(EffectNotFoundError, match="begin without it"):
+        look.newest(after="acme|gone|sub")
+
+
 def test_looking_at_rows(harness: Harness) -> None:
     materialize(harness.acme, 3, now=harness.now())
     materialize(harness.acme, 2, now=harness.now(), sub_id="zub")

@@ -149,6 +149,13 @@ ATTACKS: dict[str, Attack] = {
     "effects.next_due": (lambda acme, _: acme.effects.next_due(), None),
     "effects.get": (lambda acme, _: _raises(EffectNotFoundError, lambda: acme.effects.get(_HELD)), True),
     "effects.list": (lambda acme, _: [*acme.effects.list(), *acme.effects.list(after="other|")], []),
+    "effects.newest": (
+        lambda acme, _: [
+            *acme.effects.newest(),
+            _raises(EffectNotFoundError, lambda: acme.effects.newest(after=_HELD)),
+        ],
+        [True],
+    ),
     "effects.counts": (lambda acme, _: dict(acme.effects.counts()), {}),
     "subscriptions.add": (
         lambda acme, _: _raises(InvariantError, lambda: acme.subscriptions.add(subscription("new", tenant="other"))),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +118,7 @@ def test_rows_are_listed_page_by_page_and_shown(filled: Outbox) -> None:
     rest = document("effects", "list", "--tenant", "t", "--limit", "2", "--after", first["next_after"])
     rows = first["effects"] + rest["effects"]
     assert rest["next_after"] is None
-    assert [row["event_id"] for row in rows] == ["e0", "e1", "e2"]
+    assert [row["event_id"] for row in rows] == ["e2", "e1", "e0"]
     assert {frozenset(row) for row in rows} == {frozenset(ROW)}
     assert document("effects", "list", "--tenant", "t", "--state", "done")["effects"] == []
     assert document("effects", "list", "--tenant", "t", "--subscription", "none")["effects"] == []
@@ -127,6 +129,49 @@ def test_rows_are_listed_page_by_page_and_shown(filled: Outbox) -> None:
     assert shown["attributes"]["type"] == "order"
     lines = text("effects", "show", "--tenant", "t", "t|e1|r").splitlines()
     assert ["attempts", "0"] in [line.split() for line in lines]
+
+
+def test_people_see_what_became_of_each_row_and_the_command_for_the_rest(
+    filled: Outbox,
+) -> None:
+    """A row whose error has several lines is one line; a delivered one shows no error of a former try."""
+    with filled.store.tenant("t").transactions.begin() as reading:
+        rows = reading.database["trigger_effects"]
+    at = datetime(2026, 11, 30, 15, tzinfo=UTC)
+    told = {"last_error": "boom:\n  a traceback", "updated_at": at, "attempts": 2}
+    rows.update_one({"_id": "t|e0|r"}, {"$set": {**told, "state": "done", "outcome": "delivered", "done_at": at}})
+    rows.update_one({"_id": "t|e1|r"}, {"$set": {**told, "state": "failed"}})
+    result = CliRunner().invoke(outbox, ["effects", "list", "--tenant", "t"])
+    head, *lines = result.stdout.splitlines()
+    columns = ["seq", "subscription", "bot", "state", "outcome", "tries", "due", "settled", "effect", "last error"]
+    starts = [head.index(name) for name in columns]
+    cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in lines]
+    due = cells[0].pop(6)
+    assert due.endswith("Z")
+    assert cells == [
+        ["3", "r", "theirs", "pending", "", "0", "", "t|e2|r", ""],
+        ["2", "r", "theirs", "failed", "", "2", "", "2026-11-30 15:00:00Z", "t|e1|r", "boom: a traceback"],
+        ["1", "r", "theirs", "done", "delivered", "2", "", "2026-11-30 15:00:00Z", "t|e0|r", ""],
+    ]
+    first = CliRunner().invoke(outbox, ["effects", "list", "--tenant", "t", "--subscription", "r", "--limit", "2"])
+    (more,) = first.stderr.splitlines()
+    words = shlex.split(more.removeprefix("there may be more: outbox "))
+    assert [row["effect_id"] for row in document(*words)["effects"]] == ["t|e0|r"]
+
+
+@pytest.mark.parametrize("words", [["stats"], ["effects", "list"], ["subscriptions", "list"]], ids=" ".join)
+def test_a_tenant_that_has_nothing_is_said_and_is_no_error(filled: Outbox, words: list[str]) -> None:
+    del filled
+    result = CliRunner().invoke(outbox, [*words, "--tenant", "typo", "--json"])
+    assert (result.exit_code, result.stderr) == (0, "tenant typo has no events, rules or rows yet\n")
+    assert json.loads(result.stdout)
+    assert CliRunner().invoke(outbox, [*words, "--tenant", "t"]).stderr == ""
+
+
+def test_a_subscription_that_is_not_there_is_said_and_is_no_error(filled: Outbox) -> None:
+    del filled
+    result = CliRunner().invoke(outbox, ["effects", "list", "--tenant", "t", "--subscription", "rr"])
+    assert (result.exit_code, result.stderr) == (0, "tenant t has no subscription 'rr'\n")
 
 
 @pytest.mark.parametrize("command", [SCRIPT, UNDER_CELERY], ids=["script", "celery"])

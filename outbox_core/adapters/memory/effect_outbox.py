@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from copy import deepcopy
 from datetime import datetime
@@ -151,6 +152,23 @@ class MemoryEffectOutbox:
             ]
         return deepcopy(sorted(rows, key=lambda row: str(row["_id"]))[:limit])
 
+    def newest(
+        self, *, state: str | None = None, sub_id: str | None = None, after: str = "", limit: int = 100
+    ) -> Sequence[Mapping[str, Any]]:
+        """See the port."""
+        with self._database.lock:
+            own = [row for row in self._own() if self._keyed(row)]
+            found = [row for row in own if state in (None, row.get("state")) and sub_id in (None, row.get("sub_id"))]
+            found.sort(key=_newest_first)
+            if after:
+                last = self._row(after)
+                if last is None:
+                    raise EffectNotFoundError(
+                        f"tenant {self._tenant_id} has no effect {after!r}: begin without it again"
+                    )
+                found = [row for row in found if _newest_first(row) > _newest_first(last)]
+        return deepcopy(found[:limit])
+
     def counts(self) -> Mapping[str, int]:
         """See the port."""
         with self._database.lock:
@@ -277,3 +295,9 @@ def _choose(candidates: Sequence[Document]) -> Sequence[Document]:
 
 def _values(settlement: Settlement) -> Values:
     return Values(duration=settlement.delay, outcome=settlement.outcome, error=settlement.error)
+
+
+def _newest_first(row: Mapping[str, Any]) -> tuple[float, str]:
+    """Order rows as the store does; one without a number comes last."""
+    seq = row.get("seq")
+    return -seq if isinstance(seq, int) else math.inf, str(row["_id"])

@@ -366,6 +366,28 @@ class MongoEffectOutbox:
         with translated():
             return list(self._rows.find(query).sort(_BY_ID).hint(_BY_ID).limit(limit))
 
+    def newest(
+        self, *, state: str | None = None, sub_id: str | None = None, after: str = "", limit: int = 100
+    ) -> Sequence[Mapping[str, Any]]:
+        """See the port."""
+        query: dict[str, Any] = {**self._own_rows(), "tenant_id": self._tenant}
+        query |= {name: value for name, value in (("state", state), ("sub_id", sub_id)) if value is not None}
+        with translated():
+            if after:
+                last = self._rows.find_one({"_id": after, "tenant_id": self._tenant}, {"seq": 1})
+                if last is None:
+                    raise EffectNotFoundError(f"tenant {self._tenant} has no row {after!r}: begin without it")
+                # Compared as they sort, a number that is missing or none at all included.
+                number, mark = {"$ifNull": ["$seq", None]}, {"$literal": last.get("seq")}
+                query["$expr"] = {
+                    "$or": [
+                        {"$lt": [number, mark]},
+                        {"$and": [{"$eq": [number, mark]}, {"$gt": ["$_id", {"$literal": after}]}]},
+                    ]
+                }
+            newest_first = [("seq", -1), ("_id", 1)]
+            return list(self._rows.find(query).sort(newest_first).hint(_BY_ID).limit(limit).allow_disk_use(True))
+
     def _own_rows(self, after: str = "") -> dict[str, Any]:
         """Return the range of the tenant's row keys: the index on `_id` serves what no other index holds whole."""
         prefix = join_key(self._tenant, "")
