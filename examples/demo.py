@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,9 +27,9 @@ from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.application.tenant_stats import TenantStats, tenant_stats
 from outbox_core.cli.opening import apply_schema
-from outbox_core.cli.output import print_table
+from outbox_core.cli.output import print_table, say
 from outbox_core.cli.stack import Stack
-from outbox_core.cli.stopping import StopRequested, stop_signals
+from outbox_core.cli.stopping import StopRequested, stop_signals, undisturbed
 from outbox_core.domain.errors import OutboxError
 from outbox_core.domain.forge_delivery import Delivery
 from outbox_core.domain.subscription import Subscription
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 TENANT = "demo"
 OWN_INPUT = Path(__file__).with_name("github_deliveries.jsonl")
 MOST_SECONDS = 90.0
+STAY = "stay"
 
 # Shorter than a deployment's, so that retries are seen within seconds.
 SETTINGS = {
@@ -117,50 +119,71 @@ def rules(target: Target) -> list[Rule]:
 
 
 def main() -> int:
-    given = os.environ.get("DEMO_INPUT", "")
+    given, mode = os.environ.get("DEMO_INPUT", ""), os.environ.get("DEMO", "")
+    if mode not in {"", STAY}:
+        return _refuse(f"DEMO={mode} says nothing; DEMO={STAY} keeps everything running afterwards")
     source = Path(given) if given else OWN_INPUT
     try:
         with source.open("rb") as stream:
             checked = check_lines(stream, secret=None)
     except OSError as error:
-        print(f"demo: {source} cannot be read: {error.strerror}", file=sys.stderr)
-        return 2
+        return _refuse(f"{source} cannot be read: {error.strerror}")
     if checked.bad:
-        print("\n".join(f"demo: {error}" for error in checked.errors), file=sys.stderr)
-        return 2
+        return _refuse(*checked.errors)
     for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
         del os.environ[name]  # The demo is by itself: it must never reach a real deployment.
+    with stop_signals():
+        return _in_a_folder(source, checked, own=not given, stay=mode == STAY)
+
+
+def _refuse(*why: object) -> int:
+    print("\n".join(f"demo: {_one_line(line)}" for line in why), file=sys.stderr)
+    return 2
+
+
+def _in_a_folder(source: Path, checked: Checked, *, own: bool, stay: bool) -> int:
+    """Run in a folder that is gone afterwards, but for a failure, which names it."""
     folder = Path(tempfile.mkdtemp(prefix="outbox-demo-"))
-    code = 1
+    failed = True
     try:
-        with stop_signals(), Target() as target:
-            code = _run(folder, target, source, checked, own=not given)
+        with Target() as target:
+            failed = not _run(folder, target, source, checked, own=own, stay=stay)
+        return int(failed)
     except StopRequested:
+        failed = False
         print("demo: stopped", file=sys.stderr)
-        code = code or 130
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        failed = False
+        # Whoever read has gone; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OutboxError as error:
-        print(f"demo: {error}", file=sys.stderr)
-    if code == 1:
-        print(f"demo: the logs are in {folder}", file=sys.stderr)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return code
+        print(f"demo: {_one_line(error)}", file=sys.stderr)
+        return 1
+    finally:
+        with undisturbed():
+            if failed:
+                print(f"demo: the logs are in {folder}", file=sys.stderr)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(folder: Path, target: Target, source: Path, checked: Checked, *, own: bool) -> int:
+def _run(folder: Path, target: Target, source: Path, checked: Checked, *, own: bool, stay: bool) -> bool:
+    """Return whether all of it is as it must be."""
     started = time.monotonic()
-    stack = Stack(folder, workers=2, settings=SETTINGS, report=print)
+    stack = Stack(folder, workers=2, settings=SETTINGS, report=say)
     try:
         stack.start(before_programs=apply_schema)
         print(f"The stack runs after {time.monotonic() - started:.1f} s; Flower is at {stack.flower_url}\n")
         as_it_must = _play(stack, target, source, checked, own=own)
-        print(f"\n{time.monotonic() - started:.1f} s in all.")
-        if os.environ.get("DEMO") == "stay":
+        print(f"{time.monotonic() - started:.1f} s in all.", flush=True)
+        if stay:
             with suppress(StopRequested):
                 _stay(stack)
     finally:
         stack.stop()
-    return 0 if as_it_must else 1
+    return as_it_must
 
 
 def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: bool) -> bool:
@@ -185,7 +208,14 @@ def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: 
         store.subscriptions.remove("obsolete")
         target.open_up()
         settled = settled and _wait(outbox, stack, "settled", lambda stats: stats.undrained == 0 and stats.live == 0)
-        return _told(outbox, all_rules, own=own) and settled
+        wrong = _told(outbox, all_rules, own=own)
+        stats = tenant_stats(store)
+        if not settled:
+            wrong.insert(0, f"{stats.undrained} events are not drained, {stats.live} effects not settled")
+        effects = sum(stats.rows.values())
+        verdict = f"all {stats.last_seq} events and {effects} effects are settled as expected"
+        print("\n" + (f"NOT as expected: {'; '.join(wrong)}" if wrong else verdict))
+        return not wrong
     finally:
         outbox.close()
 
@@ -219,8 +249,8 @@ def _progress(stats: TenantStats) -> str:
     )
 
 
-def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
-    """Print what became of each rule's effects; say whether each ended as it must."""
+def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> list[str]:
+    """Print what became of each rule's effects; return what did not end as it must."""
     ends: dict[str, Counter[str]] = defaultdict(Counter)
     why: Counter[str] = Counter()
     tries: Counter[str] = Counter()
@@ -229,15 +259,16 @@ def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
         ends[row["sub_id"]][end] += 1
         tries[row["sub_id"]] += row["attempts"] + (end == "delivered")
         if end != "delivered":
-            why[f"parked, {row['last_error']}" if end == "parked" else f"dropped, {end}"] += 1
-    table, as_it_must = [], True
+            why[f"parked, {_one_line(row['last_error'])}" if end == "parked" else f"dropped, {end}"] += 1
+    table, wrong = [], []
     for rule in all_rules:
         sub_id = rule.subscription.sub_id
         found = ends.pop(sub_id, Counter())
         right = set(found) <= {rule.ends} and bool(found or not own)
         if sub_id == "labeled":  # Each one failed once before it was delivered.
             right = right and tries[sub_id] == 2 * found.total()
-        as_it_must = as_it_must and right
+        if not right:
+            wrong.append(f"{sub_id} ended {_counted(found) or 'without effects'}, not {rule.ends}")
         launched, parked = found.get("delivered", 0), found.get("parked", 0)
         dropped = found.total() - launched - parked
         told = "ok" if right else f"not {rule.ends}"
@@ -249,9 +280,10 @@ def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> bool:
         print(f"{count} {reason}")
     for reason, count in sorted(_skips(outbox).items()):
         print(f"{count} passed over by the drain, {reason}")
-    if ends:
-        print(f"rows of no subscription of the demo: {dict(ends)}")
-    return as_it_must and not ends
+    return [
+        *wrong,
+        *(f"{found.total()} effects of {sub_id}, which is no subscription here" for sub_id, found in ends.items()),
+    ]
 
 
 def _rows(outbox: Outbox) -> Iterator[Mapping[str, Any]]:
@@ -270,6 +302,10 @@ def _skips(outbox: Outbox) -> Counter[str]:
     # Racing drains may both note down a batch.
     reasons = {skip["seq"]: skip["reason"] for entry in journal for skip in entry["skips"]}
     return Counter(reasons.values())
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _counted(counter: Counter[str]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 READY_WITHIN = timedelta(seconds=60)
 PROGRAM_GRACE = timedelta(seconds=10)
-QUIET = timedelta(seconds=2)
+QUIET = timedelta(seconds=4)
 """A program that takes longer to stop says what it waits for."""
 _LOG_BYTES = 64 * 1024
 

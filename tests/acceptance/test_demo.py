@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from tests.deliveries import EXAMPLES, delivery_files
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 def of_this_demo(folder: Path) -> list[str]:
@@ -30,13 +32,17 @@ def of_this_demo(folder: Path) -> list[str]:
     return found
 
 
+def of_demo(folder: Path) -> dict[str, str]:
+    """The environment of a demo. Its temporary folder also marks its processes."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOX_", "DEMO"))}
+    return {**others, "TMPDIR": str(folder)}
+
+
 def play(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    # Its temporary folder also marks its processes.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOX_", "DEMO"))}
     return subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
-        env={**environment, "TMPDIR": str(folder), **settings},
+        env={**of_demo(folder), **settings},
         capture_output=True,
         text=True,
         check=False,
@@ -53,8 +59,51 @@ def test_the_demo_settles_every_delivery_and_leaves_nothing(source: Path) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
         assert len(re.findall(r" ok$", done.stdout, re.MULTILINE)) == 8
         assert "0 effects live" in done.stdout
+        verdict = r"^all (\d+) events and (\d+) effects are settled as expected$"
+        ((events, effects),) = re.findall(verdict, done.stdout, re.MULTILINE)
+        if source == EXAMPLES:
+            took = re.findall(r"(\d+) (?:deliveries became events|came again|concern no card)", done.stdout)
+            launched = sum(int(row.split()[-4]) for row in re.findall(r"^.* ok$", done.stdout, re.MULTILINE))
+            said = re.search(r"(\d+) deliveries, (\d+) events,\s(\d+) effects, (\d+) bots run to their end", README)
+            assert said is not None
+            assert said.groups() == (str(sum(map(int, took))), events, effects, str(launched))
         assert of_this_demo(folder) == []
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("end", ["broken pipe", "SIGTERM"])
+def test_a_demo_that_is_cut_short_leaves_no_folder_and_no_process(end: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
+        with subprocess.Popen(
+            [sys.executable, "-m", "examples.demo"],
+            cwd=ROOT,
+            env=of_demo(Path(name)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as demo:
+            if demo.stdout is None or demo.stderr is None:
+                raise AssertionError("no pipes")
+            assert demo.stdout.readline().startswith("The stack runs")
+            if end == "SIGTERM":
+                demo.send_signal(signal.SIGTERM)
+            else:
+                demo.stdout.close()
+            said = demo.stderr.read()
+            code = demo.wait(timeout=60)
+        told = [line for line in said.splitlines() if not line.startswith("waiting for the bots in hand")]
+        assert (code, told) == ((130, ["demo: stopped"]) if end == "SIGTERM" else (141, []))
+        assert of_this_demo(Path(name)) == []
+        assert list(Path(name).iterdir()) == []
+
+
+@pytest.mark.promise("O06")
+def test_a_mode_that_is_none_is_said(tmp_path: Path) -> None:
+    done = play(tmp_path, DEMO="sty")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "demo: DEMO=sty says nothing; DEMO=stay keeps everything running afterwards\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.promise("O06")
