@@ -85,7 +85,8 @@ def test_a_demo_that_is_cut_short_leaves_no_folder_and_no_process(end: str) -> N
         ) as demo:
             if demo.stdout is None or demo.stderr is None:
                 raise AssertionError("no pipes")
-            assert demo.stdout.readline().startswith("The stack runs")
+            first = demo.stdout.readline()
+            assert first.startswith("The stack runs"), first + demo.stderr.read()
             if end == "SIGTERM":
                 demo.send_signal(signal.SIGTERM)
             else:

@@ -38,12 +38,14 @@ def test_the_compose_file_keeps_to_its_specification() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_compose_program_accepts_it_where_there_is_one() -> None:
+def test_a_compose_program_accepts_it_where_there_is_one(tmp_path: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("no docker-compose on this machine")
+    shutil.copy(COMPOSE, tmp_path / "compose.yaml")
+    shutil.copy(COMPOSE.with_name("env.example"), tmp_path / ".env")
     checked = subprocess.run(
-        [program, "-f", str(COMPOSE), "config", "-q"],
+        [program, "-f", str(tmp_path / "compose.yaml"), "config", "-q"],
         env={**os.environ, "FLOWER_BASIC_AUTH": "user:password"},
         capture_output=True,
         text=True,
@@ -64,11 +66,12 @@ def test_the_commands_in_compose_are_those_of_the_embedded_stack(services: dict[
 
 
 def test_no_application_service_runs_without_the_schema_or_as_root(services: dict[str, Any]) -> None:
-    ours = {name: s for name, s in services.items() if s.get("image") == "effect-outbox"}
+    ours = {name: s for name, s in services.items() if s.get("image") == "${APP_IMAGE:-effect-outbox}"}
     assert set(ours) == {"schema", "worker", "beat-1", "beat-2", "flower"}
     for name, service in ours.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["read_only"] is True, name
+        assert service["env_file"] == ".env", "every setting of the file reaches it"
         if name != "schema":
             assert service["depends_on"]["schema"] == {"condition": "service_completed_successfully"}, name
     assert re.search(r"^USER 10001$", (ROOT / "compose" / "Dockerfile").read_text(), re.MULTILINE)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+import outbox_core
 from outbox_core.adapters.mongo.schema import STEPS
+from outbox_core.application.new_event import new_event
 from outbox_core.cli.group import EXIT_CODES, Exit, outbox
+from outbox_core.domain.bot import event_argument
 from outbox_core.domain.effect_lifecycle import diagram
+from outbox_core.domain.event import Attributes, Event
 from outbox_core.domain.limits import Limits
 from outbox_core.settings import Settings, parse_count, parse_duration, variable_names
 from tasks.app import app
@@ -58,6 +63,33 @@ def test_its_table_of_settings_is_the_settings_with_their_defaults() -> None:
 def test_its_table_of_collections_is_the_schema() -> None:
     made = {collection.name for step in STEPS for collection in step.collections}
     assert {name.strip("`") for name, _ in table("Data")} == made | {"schema_versions"}
+
+
+def test_what_it_says_of_append_and_of_the_event_that_a_bot_receives_is_so() -> None:
+    taken = re.search(r"`append` takes (.*?)\n- ", README, re.DOTALL)
+    received = re.search(r"`args_var` names receives a dict: (.*?)\.\n", README, re.DOTALL)
+    assert taken is not None
+    assert received is not None
+    keywords = set(inspect.signature(new_event).parameters) - {"entropy"}
+    assert set(re.findall(r"`(\w+)`", taken[1])) == keywords
+    event = Event(
+        tenant_id="t",
+        seq=1,
+        event_id="e",
+        attributes=Attributes(source="app", type="order"),
+        data={},
+        trace={},
+        occurred_at=None,
+        recorded_at=datetime(2026, 11, 30, tzinfo=UTC),
+    )
+    assert re.findall(r"`(\w+)`", received[1]) == list(event_argument(event))
+
+
+def test_what_it_says_is_exported_is_exported() -> None:
+    for name in ("InvalidInputError", "TransientError", "UnclearCommitError", "RetryLater", "DefinitiveError"):
+        assert f"`{name}" in README
+        assert issubclass(getattr(outbox_core, name), Exception)
+        assert name in outbox_core.__all__
 
 
 def test_its_exit_codes_are_those_of_the_commands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,9 @@ class Shop:
     def python(self, source: str) -> str:
         return self._run("-c", source)
 
+    def module(self, name: str) -> str:
+        return self._run("-m", name)
+
     def command(self, words: str) -> str:
         main = "from outbox_core.cli import main; main()"
         return self._run("-c", main, *words.split()[1:])
@@ -79,7 +83,7 @@ def shop(tmp_path: Path, mongo_server: EmbeddedMongo, database_name: str) -> Ite
 
 @pytest.mark.promise("E02")
 def test_the_ten_lines_take_an_order_to_its_receipt(shop: Shop) -> None:
-    shop.python("import shop.rules")
+    shop.module("shop.rules")
     shop.python("from shop.orders import place_order; place_order('17')")
     said = shop.python(WORK)
     (row,) = shop.database["trigger_effects"].find()
@@ -105,6 +109,31 @@ def test_the_command_makes_the_same_rule(shop: Shop) -> None:
     assert "receipts matches events" in shop.command(shown)
     shop.python("from shop.orders import place_order; place_order('18')")
     assert "receipt.txt for 18" in shop.python(WORK)
+
+
+def test_an_application_that_owns_tasks_keeps_its_own_and_ours_runs_beside_it(shop: Shop, tmp_path: Path) -> None:
+    """The tree and the commands as they stand, each asked what it would run instead of running it."""
+    app = tmp_path / "app"
+    for folder in ("lib", "outbox"):
+        (app / folder).mkdir(parents=True)
+    shutil.copytree(tmp_path / "shop", app / "lib" / "shop")
+    (app / "tasks.py").write_text("from celery import Celery\napp = Celery('mine')\n")
+    del shop
+    (block,) = re.findall(r"^```\n(cd app .*?)^```$", README, re.DOTALL | re.MULTILINE)
+    asked = "import tasks, sys; print(tasks.app.main, *sorted(set(sys.modules) & {'shop.bots'}))"
+    said = []
+    for line in block.splitlines():
+        command = line.partition("#")[0].strip()
+        assert re.search(r"(celery -A tasks worker|outbox dev --bots shop\.bots)$", command), command
+        # The current folder comes first, as with celery.
+        started = re.sub(r"(celery|outbox dev) .*$", f'{sys.executable} -c "import shop.bots; {asked}"', command)
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("OUTBOX_")}
+        done = subprocess.run(
+            ["/bin/sh", "-c", started], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.split())
+    assert said == [["mine", "shop.bots"], ["outbox", "shop.bots"], ["outbox", "shop.bots"]]
 
 
 def test_rules_are_said_again_at_each_deployment_and_checked_against_a_bot_that_is_known(shop: Shop) -> None:

@@ -72,6 +72,7 @@ def test_an_event_that_carries_a_run_matches_nothing() -> None:
     assert mismatch(subscription(), attributes(run_id="r1")) is Term.OBSERVATIONAL
 
 
+@pytest.mark.promise("E18")
 @pytest.mark.parametrize("reason", [*sorted(MACHINE_REASONS), "unblocked", "run_finished", "run_failed", ""])
 def test_a_machines_reason_matches_nothing_and_other_reasons_do(reason: str) -> None:
     expected = Term.MACHINE if reason in MACHINE_REASONS else None
