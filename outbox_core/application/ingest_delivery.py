@@ -93,6 +93,7 @@ def _moved(delivery: Delivery, before: Card | None, after: Card) -> Snapshot:
         labels=after.labels,
         repo=after.repo,
         author=delivery.actor,
+        board=after.board,
     )
 
 
@@ -104,6 +105,7 @@ def _seen(delivery: Delivery, card: Card | None) -> Snapshot:
         labels=card.labels,
         repo=card.repo or delivery.seen.repo,
         author=delivery.actor,
+        board=card.board,
     )
 
 

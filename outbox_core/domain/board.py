@@ -1,12 +1,12 @@
-"""A card: a unit of work on a tenant's board, and how a change from outside applies to it."""
+"""Boards, and cards: units of work, and how a change from outside applies to one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Card:
     """A card as it is stored. `version` grows with each write; 0 means not stored yet.
 
-    `changed_at` is the outside time of the newest change that set its fields.
+    `changed_at` is the outside time of the newest change that set its fields. `bot` and `bot_args` are what a promotion
+    has stamped on it. `last_deleted_at` survives a restore.
     """
 
     tenant_id: str
@@ -28,14 +29,40 @@ class Card:
     link: str = ""
     repo: str = ""
     author: str = ""
+    bot: str = ""
+    bot_args: Mapping[str, Any] = field(default_factory=dict)
     changed_at: datetime | None = None
+    archived_at: datetime | None = None
     deleted_at: datetime | None = None
+    last_deleted_at: datetime | None = None
     version: int = 0
 
     @property
     def gone(self) -> bool:
         """The card is deleted: events about it are skipped, but for those that tell of the deletion."""
         return self.deleted_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Where a board's moves are reflected: `kind` names a projector, `target` tells it where."""
+
+    kind: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """A board: its columns in order, which are the states of its cards, and what it is bound to.
+
+    `version` grows with each write; 0 means not stored yet.
+    """
+
+    tenant_id: str
+    board_id: str
+    columns: tuple[str, ...] = ()
+    binding: Binding | None = None
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +121,15 @@ def _with_labels(labels: Iterable[str], added: Iterable[str], removed: Iterable[
     for label in removed:
         kept.pop(label.casefold(), None)
     return tuple(kept.values())
+
+
+def without_labels(card: Card, spent: Iterable[str]) -> Card | None:
+    """Return the card without labels that fold like `spent`; None where it does not carry all of them.
+
+    Folding is that of matching, so that a one-shot is the label that its rule matched, in every script.
+    """
+    wanted = frozenset(label.casefold() for label in spent)
+    carried = frozenset(label.casefold() for label in card.labels)
+    if not wanted <= carried:
+        return None
+    return replace(card, labels=tuple(label for label in card.labels if label.casefold() not in wanted))

@@ -77,5 +77,6 @@ def event_argument(event: Event) -> dict[str, Any]:
         "labels": list(seen.snapshot.labels),
         "repo": seen.snapshot.repo,
         "author": seen.snapshot.author,
+        "board": seen.snapshot.board,
         "data": dict(event.data),
     }

@@ -52,6 +52,10 @@ class CardNotFoundError(DefinitiveError):
     """The card does not exist, or is deleted."""
 
 
+class BoardNotFoundError(DefinitiveError):
+    """The tenant has no such board, or the board no such column."""
+
+
 class SubscriptionNotFoundError(DefinitiveError):
     """The tenant has no such subscription."""
 

@@ -23,13 +23,14 @@ DELETION_ACTIONS = frozenset({"deleted", "transferred"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The attributes that rules match, as they were when the event happened (E17)."""
+    """The attributes that rules match, as they were when the event happened (E17), and the board of its card."""
 
     state: str = ""
     from_state: str = ""
     labels: tuple[str, ...] = ()
     repo: str = ""
     author: str = ""
+    board: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,11 @@ class Attributes:
     def concerns_card(self) -> bool:
         """The subject is a card of the tenant's board; elsewhere it is free text."""
         return self.source == BOARD and bool(self.subject)
+
+    @property
+    def tells_of_move(self) -> bool:
+        """The event's card went from one state to another: a bound board is owed its projection, whoever moved it."""
+        return self.concerns_card and bool(self.snapshot.board) and bool(self.snapshot.from_state)
 
     @property
     def tells_of_deletion(self) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from outbox_core.domain.bot import Bot
+    from outbox_core.domain.projector import Projector
     from outbox_core.ports.hints import Hints
 
 
@@ -46,6 +47,22 @@ class Bots(Protocol):
         ...
 
 
+class Projectors(Protocol):
+    """The projectors this process knows."""
+
+    def get(self, kind: str) -> Projector | None:
+        """Return the projector of a binding's kind, None where this process does not know it."""
+        ...
+
+
+class NoProjectors:
+    """Knows none."""
+
+    def get(self, kind: str) -> Projector | None:  # noqa: ARG002 - the port's name
+        """Return None."""
+        return None
+
+
 def _never() -> bool:
     return False
 
@@ -58,6 +75,7 @@ class Runtime:
     entropy: Entropy
     hints: Hints
     bots: Bots
+    projectors: Projectors = field(default_factory=NoProjectors)
     limits: Limits = field(default_factory=Limits)
     worker: str = "local"
     stopping: Callable[[], bool] = _never

@@ -114,6 +114,12 @@ class MemoryEffectOutbox:
             }
         return Settled(frozenset(owned), frozenset(settlements) - owned)
 
+    def mark_consumed(self, transaction: Transaction, claim: Claim, effect_id: str) -> None:
+        """See the port."""
+        opened = inside(transaction)
+        if not self._move(claim, [effect_id], lifecycle.MARK_CONSUMED, Values(), opened):
+            raise ClaimLostError(f"effect {effect_id} is not held by claim {claim.claim_id} any more")
+
     def settle_in(self, transaction: Transaction, claim: Claim, effect_id: str, settlement: Settlement) -> None:
         """See the port."""
         opened = inside(transaction)
