@@ -56,17 +56,14 @@ def decide_batch(
     Raises TransientError where the store does not answer: then nothing is decided at all (E10).
     """
     around = _read_surroundings(store, entries)
-    verdicts = [
-        _Verdict(failure=refused[entry.seq]) if entry.seq in refused else _judge(store, entry, around)
-        for entry in entries
-    ]
-    failing = {entry.seq: verdict.failure for entry, verdict in zip(entries, verdicts, strict=True) if verdict.failure}
+    judged = _judge_as_far_as_taken(store, runtime, entries, refused, around)
+    failing = {entry.seq: verdict.failure for entry, verdict in judged if verdict.failure}
     poison = cursor.poison.counted(failing, cursor.now, runtime.limits.poison_interval)
     rows: list[NewEffect] = []
     skips: list[tuple[int, str]] = []
     length = 0
-    for entry, judged in zip(entries, verdicts, strict=True):
-        verdict = judged
+    for entry, found in judged:
+        verdict = found
         if verdict.failure:
             if poison.counts.get(entry.seq, 0) < runtime.limits.poison_ticks or not isinstance(entry, Event):
                 break
@@ -78,6 +75,29 @@ def decide_batch(
         if len(rows) >= runtime.limits.batch_rows:
             break
     return Batch(length, tuple(rows), tuple(skips), poison)
+
+
+def _judge_as_far_as_taken(
+    store: TenantStore,
+    runtime: Runtime,
+    entries: Sequence[LogEntry],
+    refused: Mapping[int, str],
+    around: _Surroundings,
+) -> list[tuple[LogEntry, _Verdict]]:
+    """Judge every entry up to the one at which the batch is full; with many rules the rest would cost many times that.
+
+    Where one fails the batch ends before it, and the rest is judged all the same: what fails there counts as well.
+    """
+    judged: list[tuple[LogEntry, _Verdict]] = []
+    rows, failed = 0, False
+    for entry in entries:
+        verdict = _Verdict(failure=refused[entry.seq]) if entry.seq in refused else _judge(store, entry, around)
+        judged.append((entry, verdict))
+        rows += len(verdict.rows)
+        failed = failed or bool(verdict.failure)
+        if rows >= runtime.limits.batch_rows and not failed:
+            break
+    return judged
 
 
 @dataclass(frozen=True, slots=True)

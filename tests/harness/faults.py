@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.errors import TransientError
+from outbox_core.ports.boards import Boards
 from outbox_core.ports.cards import Cards
 from outbox_core.ports.drain_progress import DrainProgress
 from outbox_core.ports.effect_outbox import EffectOutbox
@@ -29,6 +30,7 @@ PORTS: dict[str, type] = {
     "progress": DrainProgress,
     "effects": EffectOutbox,
     "subscriptions": Subscriptions,
+    "boards": Boards,
     "cards": Cards,
     "slots": Slots,
     "transactions": Transactions,
@@ -163,3 +165,19 @@ def _own(argument: object) -> object:
 def transient_at(name: str, when: When = When.BEFORE, times: int = 1) -> Fault:
     """Return a fault that makes calls of a name fail for the moment."""
     return Fault(name, when, TransientError, times)
+
+
+def with_calls(store: TenantStore, port: str, **calls: Callable[..., object]) -> TenantStore:
+    """Return the handle with some calls of one port replaced, for races that must meet at one call."""
+    return replace(store, **{port: _Replaced(getattr(store, port), calls)})
+
+
+class _Replaced:
+    """A port, some of whose calls are a test's."""
+
+    def __init__(self, port: object, calls: dict[str, Callable[..., object]]) -> None:
+        self._port = port
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any call of the port
+        return self._calls.get(name) or getattr(self._port, name)

@@ -1,0 +1,164 @@
+"""Ticks, hints and slots on both stores: who is told that there is work, and what a drain leaves at its end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from outbox_core.application import offer_drains as drains_module
+from outbox_core.application import repair_undrained as repair_module
+from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.drain_tenant import Step, drain_tenant
+from outbox_core.application.offer_drains import offer_drains
+from outbox_core.application.offer_slices import offer_slices
+from outbox_core.application.repair_undrained import repair_undrained
+from outbox_core.application.run_slice import run_slice
+from outbox_core.ports.slots import Lane
+from tests.harness.base import ACME
+from tests.harness.examples import event, materialize, subscription
+from tests.harness.faults import FaultyStore, transient_at, with_calls
+from tests.simulation.play import append, cursor_of, drain, drain_whole, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outbox_core.application.drain_tenant import DrainReport
+    from tests.harness.base import Harness
+
+GRACE = timedelta(seconds=30)
+
+
+@pytest.mark.promise("E16")
+def test_a_hint_that_comes_as_the_flag_is_cleared_finds_the_drains_slot_free(harness: Harness) -> None:
+    """Else the append that follows the clearing would wait for a tick."""
+    store, runtime = harness.acme, harness.runtime()
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+    second: list[DrainReport | None] = []
+
+    def clear_then_append(reached_seq: int) -> bool:
+        cleared = store.log.clear_undrained(reached_seq)
+        append(store, runtime, "b")
+        second.append(drain_tenant(store, runtime))
+        return cleared
+
+    drain(with_calls(store, "log", clear_undrained=clear_then_append), runtime)
+    assert len(second) == 1
+    assert second[0] is not None
+    assert sorted(rows_of(harness, ACME)) == ["a|s", "b|s"]
+
+
+@pytest.mark.promise("E16")
+def test_a_drain_that_must_end_as_more_is_appended_hints_for_it(harness: Harness) -> None:
+    """The append does not: the flag is set still."""
+    store, runtime = harness.acme, harness.runtime(stopping=lambda: True)
+    append(store, runtime, "a")
+
+    def append_then_clear(reached_seq: int) -> bool:
+        append(store, runtime, "b")
+        harness.hints.sent.clear()
+        return store.log.clear_undrained(reached_seq)
+
+    assert drain(with_calls(store, "log", clear_undrained=append_then_clear), runtime).reached_seq == 1
+    assert harness.hints.sent == [("drain", ACME, None)]
+
+
+@pytest.mark.promise("E13")
+def test_a_drain_that_lost_at_a_cursor_which_has_not_moved_clears_no_flag(harness: Harness) -> None:
+    """A peer that waited before a hole has only noted a mark: nobody else moves the cursor."""
+    store, runtime = harness.acme, harness.runtime()
+    append(store, runtime, "a")
+    commits: list[bool] = []
+
+    def commit_late(read: Any, **values: Any) -> bool:  # noqa: ANN401 - as the port
+        if not commits:
+            store.progress.commit(read, seq=read.seq, marks=(), poison=read.poison, entry=None)
+        commits.append(store.progress.commit(read, **values))
+        return commits[-1]
+
+    assert drain(with_calls(store, "progress", commit=commit_late), runtime).step is Step.CAUGHT_UP
+    assert commits == [False, True]
+    assert cursor_of(harness, ACME) == 1
+
+
+@pytest.mark.promise("E04")
+def test_only_numbers_that_were_read_to_be_missing_are_filled(harness: Harness) -> None:
+    """Beyond a full batch nothing was read."""
+    store, runtime = harness.acme, harness.runtime(event_batch=3)
+    allocation = store.log.allocate(9)
+    store.log.insert([event(seq, now=allocation.now) for seq in allocation.seqs if seq != 2])
+    filled: list[list[int]] = []
+
+    def fill(seqs: Sequence[int]) -> int:
+        filled.append(list(seqs))
+        return store.log.fill(seqs)
+
+    watched = with_calls(store, "log", fill=fill)
+    drain(watched, runtime)
+    assert filled == []
+    harness.advance(GRACE + timedelta(seconds=6))
+    assert drain_whole(watched, runtime).reached_seq == 9
+    assert filled == [[2]]
+
+
+@pytest.mark.promise("E16", "E42")
+def test_a_drain_that_must_end_goes_on_at_the_tail_of_the_queue_with_its_slot(harness: Harness) -> None:
+    store, runtime = harness.acme, harness.runtime(event_batch=1, stopping=lambda: True)
+    append(store, runtime, "a", "b", "c")
+    assert drain(store, runtime).step is Step.ADVANCED
+    kind, tenant, token = harness.hints.sent[-1]
+    assert (kind, tenant) == ("drain", ACME)
+    assert token is not None
+    assert drain_tenant(store, runtime) is None
+    next_one = drain_tenant(store, runtime, token)
+    assert next_one is not None
+    assert next_one.reached_seq == 2
+
+
+@pytest.mark.promise("E10")
+def test_an_outage_as_a_slice_is_offered_costs_neither_a_drain_nor_a_slice_its_work(harness: Harness) -> None:
+    store, runtime = harness.acme, harness.runtime({"bot": lambda _run: None}, claim_batch=1)
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a", "b")
+    assert offer_drains(harness.store, runtime) == 1
+    out = FaultyStore(harness.store, transient_at("slots.take", times=2)).tenant(ACME)
+    drained = drain_tenant(out, runtime, harness.hints.sent[-1][2])
+    assert drained is not None
+    assert (drained.step, drained.rows) == (Step.CAUGHT_UP, 2)
+    token = store.slots.take(Lane.SLICE, harness.limits.slot_hold)
+    report = run_slice(out, runtime, token)
+    assert report is not None
+    assert report.settled == 2
+
+
+@pytest.mark.promise("E16")
+def test_ticks_reach_every_tenant_page_after_page(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drains_module, "_PAGE", 2)
+    monkeypatch.setattr(repair_module, "_PAGE", 2)
+    runtime, tenants = harness.runtime(), [f"t{number}" for number in range(5)]
+    for tenant in tenants:
+        append(harness.store.tenant(tenant), runtime, "a")
+        harness.change("event_sequences", tenant, undrained=False)
+    assert repair_undrained(harness.store, runtime) == 5
+    harness.hints.sent.clear()
+    assert offer_drains(harness.store, runtime) == 5
+    assert [tenant for _, tenant, _ in harness.hints.sent] == tenants
+
+
+@pytest.mark.promise("C04")
+def test_a_tick_that_another_beat_has_just_done_offers_nothing(harness: Harness) -> None:
+    runtime, limits = harness.runtime(), harness.limits
+    append(harness.acme, runtime, "a")
+    materialize(harness.acme, 1, now=harness.now())
+    harness.change("event_sequences", ACME, undrained=False)
+    assert [repair_undrained(harness.store, runtime), repair_undrained(harness.store, runtime)] == [1, 0]
+    assert offer_drains(harness.store, runtime) == 1
+    assert offer_slices(harness.store, runtime) == 1
+    append(harness.other, runtime, "a")
+    materialize(harness.other, 1, now=harness.now())
+    harness.change("event_sequences", "other", undrained=True)
+    assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [0, 0]
+    harness.advance(max(limits.drain_tick, limits.sweep_tick))
+    assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [1, 2]
