@@ -104,8 +104,8 @@ class Effect:
     due_at: datetime
     created_at: datetime
     waiting_since: datetime | None
-    consume_marked: bool
     trace: Mapping[str, str]
+    consume_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

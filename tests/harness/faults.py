@@ -169,7 +169,8 @@ def transient_at(name: str, when: When = When.BEFORE, times: int = 1) -> Fault:
 
 def with_calls(store: TenantStore, port: str, **calls: Callable[..., object]) -> TenantStore:
     """Return the handle with some calls of one port replaced, for races that must meet at one call."""
-    return replace(store, **{port: _Replaced(getattr(store, port), calls)})
+    replaced: dict[str, Any] = {port: _Replaced(getattr(store, port), calls)}
+    return replace(store, **replaced)
 
 
 class _Replaced:
