@@ -31,6 +31,7 @@ from outbox_core.ports.store import TenantStore
 from outbox_core.sources.github import read_delivery
 from outbox_core.sources.github_lines import read_lines
 from tests.deliveries import EXAMPLES, delivery_files, issue_payload, pull_payload
+from tests.harness.faults import FaultyStore, transient_at, with_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -263,6 +264,34 @@ def test_labels_added_to_one_card_by_many_at_once_are_all_there_and_each_event_s
     seen = [event.attributes.snapshot.labels for event in place.events()]
     assert [len(labels) for labels in seen] == list(range(1, 13))
     assert all(event.event_id.removeprefix("d-") == event.attributes.snapshot.labels[-1] for event in place.events())
+
+
+@pytest.mark.promise("E46")
+def test_a_delivery_that_another_process_took_meanwhile_brings_no_label_back(place: Place) -> None:
+    """It is taken, and its label consumed, between this process's looks at the card and at the log."""
+    one, raced = labeled("bug", "d-1"), list[tuple[int, bool]]()
+
+    def find_late(event_ids: list[str]) -> object:
+        found = place.tenant.log.find(event_ids)
+        if not raced:
+            raced.append(place.ingest(one))
+            place.ingest(labeled("bug", "d-2", action="unlabeled"))
+        return found
+
+    seq, fresh = place.ingest(one, with_calls(place.tenant, "log", find=find_late))
+    assert [(seq, True)] == raced
+    assert not fresh
+    assert place.card().labels == ()
+
+
+@pytest.mark.promise("E46")
+@pytest.mark.parametrize("call", ["cards.get", "log.find", "transactions.begin", "log.allocate"])
+def test_a_store_that_does_not_answer_for_a_moment_costs_no_delivery(place: Place, call: str) -> None:
+    """A forge does not send twice by itself."""
+    store = FaultyStore(place.store, transient_at(call, times=2))
+    assert place.ingest(labeled("bug", "d-1"), store.tenant(TENANT))[1]
+    assert store.struck
+    assert place.card().labels == ("bug",)
 
 
 @pytest.mark.promise("O06", "E09")

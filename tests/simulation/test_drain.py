@@ -192,7 +192,10 @@ def test_an_event_that_does_not_decode_parks_at_once_and_blocks_nobody(
 
 
 @pytest.mark.promise("E10")
-@pytest.mark.parametrize("call", ["subscriptions.enabled", "cards.standing", "log.read_after", "effects.materialize"])
+@pytest.mark.parametrize(
+    "call",
+    ["subscriptions.enabled", "cards.standing", "log.read_after", "effects.check", "effects.materialize"],
+)
 def test_a_transient_error_leaves_no_row_and_no_cursor_move_and_the_next_tick_does_all(
     harness: Harness, call: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from outbox_core.application import repair_undrained as repair_module
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.drain_tenant import Step, drain_tenant
 from outbox_core.application.offer_drains import offer_drains
+from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_slice import run_slice
+from outbox_core.ports.hints import NoHints
 from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME
 from tests.harness.examples import event, materialize, subscription
@@ -162,3 +165,39 @@ def test_a_tick_that_another_beat_has_just_done_offers_nothing(harness: Harness)
     assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [0, 0]
     harness.advance(max(limits.drain_tick, limits.sweep_tick))
     assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [1, 2]
+
+
+@pytest.mark.promise("E42")
+def test_a_tenant_whose_slots_are_all_taken_is_offered_no_further_slice(harness: Harness) -> None:
+    runtime, hold, cap = harness.runtime(), harness.limits.slot_hold, harness.limits.tenant_slots
+    offered = [offer_slice(harness.acme, runtime) for _ in range(cap + 1)]
+    assert offered == [True] * cap + [False]
+    assert len(harness.hints.sent) == cap
+    assert harness.acme.slots.take(Lane.SLICE, hold) is None
+
+
+@pytest.mark.promise("E42")
+def test_an_offer_that_no_broker_takes_leaves_every_slot_free(harness: Harness) -> None:
+    runtime, hold = replace(harness.runtime(), hints=NoHints()), harness.limits.slot_hold
+    materialize(harness.acme, 1, now=harness.now())
+    assert offer_slices(harness.store, runtime) == 0
+    assert offer_slice(harness.acme, runtime) is False
+    assert None not in [harness.acme.slots.take(Lane.SLICE, hold) for _ in range(harness.limits.tenant_slots)]
+
+
+@pytest.mark.promise("E01", "E07")
+def test_a_rule_that_was_answered_for_before_an_event_was_appended_sees_it(harness: Harness) -> None:
+    """Both come while a drain is between its cursor and the log."""
+    store, runtime = harness.acme, harness.runtime()
+    append(store, runtime, "a")
+    ruled: list[str] = []
+
+    def rule_then_read(seq: int, limit: int) -> object:
+        if not ruled:
+            ruled.append(add_subscription(store, subscription("s")).sub_id)
+            append(store, runtime, "b")
+        return store.log.read_after(seq, limit)
+
+    drain(with_calls(store, "log", read_after=rule_then_read), runtime)
+    assert cursor_of(harness, ACME) == 2
+    assert sorted(rows_of(harness, ACME)) == ["b|s"]

@@ -10,6 +10,7 @@ import bson
 import pymongo
 from pymongo import UpdateMany
 from pymongo.errors import BulkWriteError
+from pymongo.read_concern import ReadConcern
 
 from outbox_core.adapters.mongo.documents import decode, decode_leniently, raw, why_invalid
 from outbox_core.adapters.mongo.edges import (
@@ -59,6 +60,7 @@ _BY_ID = [("_id", 1)]
 _LIVE_STATES = [state.value for state in LIVE]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_BACK_PAUSE = 0.25
+_LINEARIZABLE = ReadConcern("linearizable")
 
 # Every read of a batch asks for it whole (batch_size): the driver's first answer holds 101 documents, and the rest
 # would be another command.
@@ -129,16 +131,18 @@ class MongoEffectOutbox:
             )
         edge, chosen = _choose(candidates)
         now = candidates[0]["now"]
-        sent_at = self._clock.monotonic()
+        sent_at, unclear = self._clock.monotonic(), False
         update = edge_update(edge, Values(claim_id=claim_id, worker=worker, duration=lease))
         try:
             with translated(), pymongo.timeout(CLAIM_WRITE_TIME.total_seconds()):
                 self._rows.update_many(self._claim_filter(edge, chosen, now), update, hint=_BY_ID)
         except TransientError:
             # It may have claimed, or may yet: look only when it can no longer begin, nor go on.
+            unclear = True
             surely_over = read_at + (CLAIM_ARRIVAL + CLAIM_WRITE_TIME).total_seconds()
             self._clock.sleep(max(0.0, surely_over - self._clock.monotonic()))
-        effects, parked = self._read_back_until(sent_at + lease.total_seconds() / 2, claim_id, chosen)
+        give_up = sent_at + lease.total_seconds() / 2
+        effects, parked = self._read_back_until(give_up, claim_id, chosen, unclear=unclear)
         return Claim(
             claim_id=claim_id,
             worker=worker,
@@ -161,15 +165,27 @@ class MongoEffectOutbox:
         in_time = {"$lt": [NOW, {"$add": [read_at, int(CLAIM_ARRIVAL.total_seconds() * 1000)]}]}
         return {**found, "$expr": {"$and": [found["$expr"], in_time]}}
 
-    def _read_back_until(self, give_up: float, claim_id: str, chosen: Sequence[Any]) -> tuple[list[Effect], int]:
+    def _read_back_until(
+        self, give_up: float, claim_id: str, chosen: Sequence[Any], *, unclear: bool
+    ) -> tuple[list[Effect], int]:
         """Read what the claim owns, on a majority; keep asking while the store does not answer."""
         while True:
             try:
+                if unclear:
+                    self._await_majority(chosen)
                 return self._read_back(claim_id, chosen)
             except TransientError:
                 if self._clock.monotonic() >= give_up:
                     raise
                 self._clock.sleep(_READ_BACK_PAUSE)
+
+    def _await_majority(self, chosen: Sequence[Any]) -> None:
+        """Wait until a majority holds what the primary does: a read of it does not wait for what it lacks.
+
+        Where the others lag, a claim whose write concern failed would not be found, and its rows wait for their lease.
+        """
+        with translated():
+            self._rows.with_options(read_concern=_LINEARIZABLE).find_one({"_id": chosen[0]}, {"_id": 1})
 
     def _read_back(self, claim_id: str, chosen: Sequence[Any]) -> tuple[list[Effect], int]:
         query = {

@@ -1,0 +1,112 @@
+"""The heart on both stores: what is renewed, until when, and what the slice may count on."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.hand import Hand
+from outbox_core.application.heart import Heart
+from outbox_core.application.run_slice import run_slice
+from outbox_core.domain.bot import Bot
+from tests.harness.base import ACME
+from tests.harness.examples import claim, materialize, subscription
+from tests.harness.faults import FaultyStore, transient_at
+from tests.simulation.play import append, drain_whole
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.harness.base import Harness
+
+LEASE = timedelta(seconds=60)
+BEAT = timedelta(seconds=11)
+"""A little more than the heart's period: a third of a slot's hold."""
+
+
+@contextmanager
+def long_bot(harness: Harness, store: FaultyStore, limit: timedelta | None = None) -> Iterator[None]:
+    """Run a slice whose bot runs as long as the block; the slice has ended when the block is left."""
+    going, release = threading.Event(), threading.Event()
+
+    def function(_: object) -> None:
+        going.set()
+        assert release.wait(20)
+
+    add_subscription(harness.acme, subscription())
+    runtime = harness.runtime({"bot": Bot(bot_id="bot", function=function, time_limit=limit)})
+    append(harness.acme, runtime, "a")
+    drain_whole(harness.acme, runtime)
+    thread = threading.Thread(target=run_slice, args=(store.tenant(ACME), runtime))
+    thread.start()
+    try:
+        assert going.wait(20)
+        yield
+    finally:
+        release.set()
+        thread.join()
+
+
+def beat(harness: Harness, store: FaultyStore) -> None:
+    """Let the heart beat once more; a beat ends with the slot's extension."""
+    beats = store.calls.count("slots.extend")
+    harness.advance(BEAT)
+    wait_until(lambda: store.calls.count("slots.extend") > beats, timeout=20, what="a beat")
+
+
+@pytest.mark.promise("E32")
+def test_a_row_is_renewed_until_its_own_bots_limit_and_not_beyond(harness: Harness) -> None:
+    store = FaultyStore(harness.store)
+    with long_bot(harness, store, limit=timedelta(seconds=30)):
+        for _ in range(2):
+            beat(harness, store)
+        assert store.calls.count("effects.renew") == 2
+        for _ in range(3):
+            beat(harness, store)
+        assert store.calls.count("effects.renew") == 2
+    (row,) = harness.raw("trigger_effects")
+    assert (row["state"], row["attempts"]) == ("done", 0)
+
+
+@pytest.mark.promise("E42")
+def test_a_slice_that_lasts_keeps_its_slot(harness: Harness) -> None:
+    store = FaultyStore(harness.store)
+    with long_bot(harness, store):
+        for _ in range(4):
+            beat(harness, store)
+        (slots,) = harness.raw("tenant_slots")
+        assert [slot["until"] > harness.now() for slot in slots["slice"]] == [True]
+
+
+@pytest.mark.promise("E32")
+def test_an_outcome_is_written_within_the_lease_that_was_renewed_last(harness: Harness) -> None:
+    """The first lease is long over when the store does not answer to the settle."""
+    store = FaultyStore(harness.store, transient_at("effects.settle", times=3))
+    with long_bot(harness, store):
+        for _ in range(6):
+            beat(harness, store)
+    assert store.struck
+    (row,) = harness.raw("trigger_effects")
+    assert (row["state"], row["claims"]) == ("done", 1)
+
+
+@pytest.mark.promise("E27")
+def test_a_lease_that_was_renewed_for_some_rows_alone_is_not_counted_on(harness: Harness) -> None:
+    ids = materialize(harness.acme, 2, now=harness.now())
+    hand = Hand(claim(harness.acme, 2, LEASE), harness.clock, LEASE)
+    heart = Heart(
+        harness.acme, harness.runtime(), hand, slice_ends=0.0, write_decided=lambda: None, extend_slot=lambda: None
+    )
+    first = hand.lease_ends
+    heart._renew(harness.clock.monotonic() + 10)
+    renewed = hand.lease_ends
+    assert renewed > first
+    harness.change("trigger_effects", ids[0], claim_id="another")
+    heart._renew(harness.clock.monotonic() + 20)
+    assert hand.lease_ends == renewed
