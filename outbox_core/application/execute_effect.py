@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_core.application.consume_labels import consume_labels
+from outbox_core.application.contention import contended
 from outbox_core.application.launch_bot import Launch, launch_bot
 from outbox_core.application.project_move import project_move
 from outbox_core.application.promote_card import promote_card
@@ -19,7 +20,7 @@ from outbox_core.domain.effect import (
     Refused,
     settlement,
 )
-from outbox_core.domain.errors import ClaimLostError, OutboxError, UnclearCommitError
+from outbox_core.domain.errors import ClaimLostError, OutboxError, TransientError, UnclearCommitError
 from outbox_core.domain.event import Event
 from outbox_core.domain.subscription import BOARD_MODE, DIRECT, Subscription, mismatch
 
@@ -41,6 +42,8 @@ def execute_effect(store: TenantStore, runtime: Runtime, hand: Hand, effect: Eff
     except (ClaimLostError, UnclearCommitError):
         # Lost: the row is another's. Unclear: what is stored tells the next claim of it.
         return None
+    except TransientError as error:
+        outcome = contended(runtime, effect, hand.server_now(), error)
     except OutboxError as error:
         outcome = Failed(f"{type(error).__name__}: {error}")
     if outcome is None:
@@ -72,7 +75,7 @@ def _launch(  # noqa: PLR0911 - one line a verdict, in the order in which they a
     if not isinstance(rule, Subscription):
         return rule
     if rule.mode == BOARD_MODE:
-        return promote_card(store, runtime, hand.claim, effect, rule)
+        return promote_card(store, runtime, hand, effect, rule)
     if rule.mode != DIRECT:
         return PassedOver(f"this worker does not know the mode {rule.mode!r}")
     bot = runtime.bots.get(rule.bot_id)
@@ -83,7 +86,7 @@ def _launch(  # noqa: PLR0911 - one line a verdict, in the order in which they a
         return event
     if rule.consume_labels and not effect.consume_marked:
         # Last of all before the launch: a label is spent only where its bot can run.
-        not_consumed = consume_labels(store, runtime, hand.claim, effect, rule.consume_labels)
+        not_consumed = consume_labels(store, runtime, hand, effect, rule.consume_labels)
         if not_consumed is not None:
             return not_consumed
     launch = Launch(bot=bot, effect=effect, rule=rule, event=event, started_at=hand.server_now())

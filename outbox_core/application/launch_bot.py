@@ -13,10 +13,10 @@ from outbox_core.domain.bot import Run, event_argument
 from outbox_core.domain.effect import Delivered, RunRecord, settlement
 from outbox_core.domain.errors import (
     ClaimLostError,
-    ContentionError,
     DefinitiveError,
     EventConflictError,
     InvalidInputError,
+    TransientError,
     UnclearCommitError,
 )
 from outbox_core.domain.limits import TRANSACTIONAL_MARGIN
@@ -111,8 +111,8 @@ def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: La
     except (ClaimLostError, UnclearCommitError):
         # Lost: the row is another's. Unclear: the next claim of it finds the run record, or runs it.
         return None
-    except (ContentionError, EventConflictError) as error:
-        return contended(runtime, error)
+    except (TransientError, EventConflictError) as error:
+        return contended(runtime, effect, hand.server_now(), error)
     except Exception as error:  # noqa: BLE001 - the named edge: a bot's call
         return what_it_said(error, launch.recorder(hand))
     finally:
