@@ -100,20 +100,20 @@ def apply_change(tenant_id: str, card: Card | None, change: CardChange) -> Card:
     too. What is deleted outside stays deleted.
     """
     if card is None:
-        card = Card(tenant_id=tenant_id, card_id=change.card_id, labels=_with_labels((), change.opening_labels, ()))
+        card = Card(tenant_id=tenant_id, card_id=change.card_id, labels=with_labels((), change.opening_labels, ()))
     stale = card.changed_at is not None and change.at < card.changed_at
     said = {name: value for name in _FIELDS if (value := getattr(change, name)) is not None}
     fields = {name: value for name, value in said.items() if not (stale and getattr(card, name))}
     return replace(
         card,
         **fields,
-        labels=_with_labels(card.labels, change.labels_added, change.labels_removed),
+        labels=with_labels(card.labels, change.labels_added, change.labels_removed),
         changed_at=card.changed_at if stale else change.at,
         deleted_at=card.deleted_at or (change.at if change.deletes else None),
     )
 
 
-def _with_labels(labels: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:
+def with_labels(labels: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:
     """Add and remove labels as they fold; a label keeps the spelling it first had."""
     kept = {label.casefold(): label for label in labels}
     for label in added:

@@ -13,8 +13,10 @@ from outbox_core.domain.identity import require_id
 BOARD = "board"
 FORGE = "forge"
 APP = "app"
+CLOUDEVENTS = "cloudevents"
 
-MACHINE_REASONS = frozenset({"watchdog", "state_rename", "state_delete", "field_rename"})
+WATCHDOG, STATE_RENAME, STATE_DELETE = "watchdog", "state_rename", "state_delete"
+MACHINE_REASONS = frozenset({WATCHDOG, STATE_RENAME, STATE_DELETE, "field_rename"})
 """Reasons that say a machine's hand caused the change; such an event launches nothing (E18)."""
 
 DELETION_ACTIONS = frozenset({"deleted", "transferred"})

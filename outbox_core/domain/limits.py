@@ -41,6 +41,9 @@ MAX_COMMAND_ROWS = 1_000
 EVENT_BYTES_CEILING = 2 * 1024 * 1024
 """The stored form of the densest JSON is under seven times its text, and a document is at most 16 MB."""
 
+MAX_COLUMN_CARDS = 1_000
+"""How many cards a column may hold when it is renamed or removed: they all move along in one transaction."""
+
 FILL_TIME = timedelta(milliseconds=500)
 """How long filling holes may wait behind an open transaction."""
 
