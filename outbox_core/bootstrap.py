@@ -35,6 +35,7 @@ from outbox_core.settings import Settings, load_settings
 from outbox_core.sources.github import read_delivery
 
 if TYPE_CHECKING:
+from outbox_core.sources.cloudevents import read_bodies, read_body
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from outbox_core.application.append_events import Appended
@@ -212,6 +213,20 @@ class Outbox:
     def repair_undrained(self) -> None:
         """Set undrained flags right that are wrong (E16)."""
         with _told("the repair of undrained flags"):
+    def ingest_cloudevent(self, tenant: str, headers: Mapping[str, str], body: bytes) -> Appended:
+        """Take in an HTTP request that carries one CloudEvent 1.0, in structured or binary content mode.
+
+        The same source and id again is the same event. Who may post is the caller's to decide: CloudEvents are not
+        signed. Raises InvalidInputError: nothing is written then.
+        """
+        store = self.tenant(tenant)
+        return append_events(store, self.runtime, [read_body(headers, body, self._settings.limits)])[0]
+
+    def ingest_cloudevents(self, tenant: str, headers: Mapping[str, str], body: bytes) -> Sequence[Appended]:
+        """Take in an HTTP request in any of CloudEvents' JSON modes, a batch included; one wrong event refuses all."""
+        store = self.tenant(tenant)
+        return append_events(store, self.runtime, read_bodies(headers, body, self._settings.limits))
+
             repair_undrained(self.store, self._offering)
 
     def drain_tenant(self, tenant: object, token: object = None) -> DrainReport | None:

@@ -106,6 +106,60 @@ def _secret_text(value: object) -> str | None:
 def _database(value: object) -> object:
     if isinstance(value, str) and _DATABASE.fullmatch(value) is None:
         raise ValueError(f"{_shown(value)} is no name of a database; use up to 63 of A-Z a-z 0-9 _ -")
+def _webhook_secrets(value: object) -> object:
+    """Read {"name": "whsec_…"} or {"name": ["whsec_new…", "whsec_old…"]}, and never echo a secret."""
+    if not isinstance(value, str):
+        return value
+    try:
+        given = json.loads(value)
+    except ValueError:
+        raise ValueError(_SECRETS_FORM) from None
+    if not isinstance(given, dict):
+        raise ValueError(_SECRETS_FORM)  # noqa: TRY004 - pydantic takes a ValueError for the input's
+    read: dict[str, tuple[str, ...]] = {}
+    for name, secrets in given.items():
+        read[name] = tuple(secrets) if isinstance(secrets, list) else (secrets,)
+        if not is_id(name):
+            raise ValueError(f"{_shown(name)} is no name of a secret; use up to 64 of A-Z a-z 0-9 . _ -")
+        if not read[name] or not all(_is_webhook_secret(secret) for secret in read[name]):
+            raise ValueError(f"{name}: a secret is whsec_ and the Base64 of 24 to 64 random bytes")
+    return read
+
+
+def _is_webhook_secret(secret: object) -> bool:
+    if not isinstance(secret, str) or not secret.startswith(_SECRET_PREFIX):
+        return False
+    text = secret.removeprefix(_SECRET_PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return _SHORTEST_KEY <= len(key) <= _LONGEST_KEY
+
+
+def _allow_private(value: object) -> object:
+    """Read on (every address), off (none), or hosts and networks joined by commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in _SWITCH:
+        return ("0.0.0.0/0", "::/0") if _SWITCH[value.lower()] else ()
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    for name in names:
+        if not _is_network(name) and (_HOST.fullmatch(name) is None or name.replace(".", "").isdigit()):
+            raise ValueError(
+                f"{_shown(name)} is no host or network; use on, off, or for example 10.0.0.0/8,hooks.internal"
+            )
+    return names
+
+
+def _is_network(name: str) -> bool:
+    try:
+        ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
     return value
 
 
@@ -131,7 +185,8 @@ class Settings(BaseSettings):
     """What a process must know of its deployment; `load_settings` reads it from the environment.
 
     `bots` are modules to import. `hints` off means that nothing but ticks finds work.
-    Addresses are secrets, since they may carry a password.
+    Addresses are secrets, since they may carry a password. `webhook_secrets` are the signing secrets of the webhook bot
+    by name, the newest first; `webhook_allow_private` are hosts and networks that it may reach though not public.
     """
 
     model_config = SettingsConfigDict(
@@ -153,6 +208,8 @@ def load_settings() -> Settings:
     A variable that begins with OUTBOX_ and is none of ours is refused: it is a typo of one. OUTBOX_TEST_* and
     OUTBOX_DEV_* are left alone.
     """
+    webhook_secrets: Annotated[dict[str, tuple[SecretStr, ...]], NoDecode, BeforeValidator(_webhook_secrets)] = {}
+    webhook_allow_private: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_allow_private)] = ()
     variables = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
     problems = [*_unknown(variables)]
     limits: dict[str, Any] = {}

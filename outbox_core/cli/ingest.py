@@ -1,4 +1,4 @@
-"""`outbox ingest`: take in a file of webhook deliveries, checked whole before anything is taken."""
+"""`outbox ingest`: take in a file of GitHub deliveries or CloudEvents, checked whole before anything is taken."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def ingest(ctx: click.Context, *, file: Path, tenant: str, keep_going: bool, as_
     or, signed,
       {"event": "issues", "delivery": ID, "body": TEXT,
        "signature": "sha256=..."}
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["github", "cloudevents"]),
+    default="github",
+    show_default=True,
+    help="Its form.",
+)
 
     The file is checked whole first: one bad line, and nothing is taken. With --keep-going the good lines are taken,
     and the exit code is 1 where there were bad ones. Taking a delivery twice is one event. Where OUTBOX_GITHUB_SECRET
@@ -57,6 +65,11 @@ def ingest(ctx: click.Context, *, file: Path, tenant: str, keep_going: bool, as_
     """  # noqa: D301 - click's mark for text that it must not wrap
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(_readable(file))
+    With --format cloudevents, CloudEvents 1.0 in JSON: one a line, one in all, or an array of them.
+
+    \b
+      {"specversion": "1.0", "id": ID, "source": URI, "type": TYPE, ...}
+
         outbox = stack.enter_context(opened())
         require_id(tenant, "tenant")
         secret = outbox.settings.github_secret
@@ -78,8 +91,33 @@ def ingest(ctx: click.Context, *, file: Path, tenant: str, keep_going: bool, as_
     ctx.exit(Exit.REFUSED if checked.bad else Exit.OK)
 
 
-def _take(outbox: Outbox, tenant: str, lines: Iterator[Line], deliveries: int, *, quiet: bool) -> Counter[str]:
-    """Take the good lines; return how many deliveries were taken, and how many were known."""
+def _read(outbox: Outbox, form: str, stream: BinaryIO) -> Iterator[Line]:
+    """Read the file's lines from its start, each as what it says or as its error."""
+    if form == "cloudevents":
+        from outbox_core.sources.cloudevents_file import read_file  # noqa: PLC0415 - other commands need no such library
+
+        return read_file(stream, outbox.settings.limits)
+    from outbox_core.sources.github_lines import read_lines  # noqa: PLC0415 - as above
+
+    secret = outbox.settings.github_secret
+    return read_lines(stream, secret=secret.get_secret_value() if secret else None)
+
+
+def _check(outbox: Outbox, form: str, stream: BinaryIO, *, quiet: bool) -> Checked:
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    with _bar("checking", size, hidden=quiet or size < _LONG_BYTES) as bar:
+
+        def watched() -> Iterator[Line]:
+            for line in _read(outbox, form, stream):
+                bar.update(stream.tell() - bar.pos)
+                yield line
+
+        return tally(watched())
+
+
+def _take(outbox: Outbox, tenant: str, lines: Iterator[Line], events: int, *, quiet: bool) -> Counter[str]:
+    """Take the good lines; return how many events were taken, and how many were known."""
     store, runtime = outbox.tenant(tenant), outbox.runtime
     counts: Counter[str] = Counter()
     hidden = quiet or deliveries < _LONG or not sys.stderr.isatty()

@@ -20,8 +20,8 @@ def rule(**given: Any) -> Subscription:  # noqa: ANN401 - the fields of a rule a
 @pytest.mark.parametrize(
     ("never", "why"),
     [
-        (rule(sources=("github",)), "no source is called 'github'; there are board, forge, app"),
-        (rule(sources=("bord",)), "no source is called 'bord' (did you mean board?); there are board, forge, app"),
+        (rule(sources=("github",)), "no source is called 'github'; there are board, forge, app, cloudevents"),
+        (rule(sources=("bord",)), "no source is called 'bord' (did you mean board?); there are board, forge, app, cloudevents"),
         (rule(sources=("board",), types=("isues",)), "no type 'isues' comes from board (did you mean issues?)"),
         (rule(sources=("board",), types=("issue_comment",)), "no type 'issue_comment' comes from board"),
         (rule(sources=("forge",), types=("push",)), "no type 'push' comes from forge"),
@@ -48,6 +48,10 @@ def test_a_rule_that_can_never_fire_is_told_why(never: Subscription, why: str) -
         (rule(sources=("board", "app"), types=("invoice",)), Attributes(source="app", type="invoice")),
         (rule(repo="A/b", repos=("a/B",)), Attributes(source="app", type="x", snapshot=Snapshot(repo="a/b"))),
         (rule(sources=("forge",), types=("issue_comment",)), Attributes(source="forge", type="issue_comment")),
+        (
+            rule(sources=("board", "cloudevents"), types=("com.example.paid",), subject_states=("late",)),
+            Attributes(source="cloudevents", type="com.example.paid", snapshot=Snapshot(state="late")),
+        ),
     ],
 )
 def test_nothing_is_said_against_a_rule_that_some_event_matches(fires: Subscription, on: Attributes) -> None:
