@@ -94,6 +94,11 @@ def _in_transaction(store: TenantStore, call: Callable[[Any], object]) -> object
     return answer
 
 
+def _adopt(store: TenantStore, session: object) -> None:
+    with store.transactions.adopt(session):
+        pass
+
+
 def _raises(error: type[Exception], call: Callable[[], object]) -> bool:
     with pytest.raises(error):
         call()
@@ -152,6 +157,7 @@ ATTACKS: dict[str, Attack] = {
         ),
         True,
     ),
+    "effects.is_due": (lambda acme, _: acme.effects.is_due(), False),
     "effects.next_due": (lambda acme, _: acme.effects.next_due(), None),
     "effects.get": (lambda acme, _: _raises(EffectNotFoundError, lambda: acme.effects.get(_HELD)), True),
     "effects.list": (lambda acme, _: [*acme.effects.list(), *acme.effects.list(after="other|")], []),
@@ -200,6 +206,7 @@ ATTACKS: dict[str, Attack] = {
     "slots.extend": (lambda acme, v: acme.slots.extend(Lane.DRAIN, v.token, HOLD), False),
     "slots.give_back": (lambda acme, v: acme.slots.give_back(Lane.DRAIN, v.token), False),
     "transactions.begin": (lambda acme, _: _in_transaction(acme, lambda _: acme.cards.standing(["c1"])), frozenset()),
+    "transactions.adopt": (lambda acme, _: _raises(InvalidInputError, lambda: _adopt(acme, object())), True),
 }
 
 
