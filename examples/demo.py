@@ -32,10 +32,12 @@ from outbox_core.cli.stopping import StopRequested, stop_signals
 from outbox_core.domain.errors import OutboxError
 from outbox_core.domain.forge_delivery import Delivery
 from outbox_core.domain.subscription import Subscription
-from outbox_core.sources.github_lines import Checked, check_lines, read_lines
+from outbox_core.sources.github_lines import check_lines, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from outbox_core.sources.lines import Checked
 
 TENANT = "demo"
 OWN_INPUT = Path(__file__).with_name("github_deliveries.jsonl")

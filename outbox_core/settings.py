@@ -5,7 +5,11 @@ A limit is the variable OUTBOX_<NAME> of the field in `domain.limits.Limits`, wh
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
+import ipaddress
+import json
 import os
 import re
 from dataclasses import fields
@@ -17,6 +21,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, SecretStr, ValidationEr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from outbox_core.domain.errors import ConfigurationError
+from outbox_core.domain.identity import is_id
 from outbox_core.domain.limits import Limits
 
 if TYPE_CHECKING:
@@ -30,6 +35,10 @@ _LONGEST = timedelta(days=3_650)
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
+_SECRET_PREFIX = "whsec_"  # noqa: S105 - it says what a secret is, and is none
+_SHORTEST_KEY, _LONGEST_KEY = 24, 64
+_SECRETS_FORM = 'must be a JSON object of names and secrets, for example {"shop": "whsec_…"}'
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 
 _OTHERS = ("OUTBOX_TEST_", "OUTBOX_DEV_")
@@ -97,15 +106,6 @@ def _github_secret(value: object) -> object:
     return value
 
 
-def _secret_text(value: object) -> str | None:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return value if isinstance(value, str) else None
-
-
-def _database(value: object) -> object:
-    if isinstance(value, str) and _DATABASE.fullmatch(value) is None:
-        raise ValueError(f"{_shown(value)} is no name of a database; use up to 63 of A-Z a-z 0-9 _ -")
 def _webhook_secrets(value: object) -> object:
     """Read {"name": "whsec_…"} or {"name": ["whsec_new…", "whsec_old…"]}, and never echo a secret."""
     if not isinstance(value, str):
@@ -160,6 +160,15 @@ def _is_network(name: str) -> bool:
     return True
 
 
+def _secret_text(value: object) -> str | None:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return value if isinstance(value, str) else None
+
+
+def _database(value: object) -> object:
+    if isinstance(value, str) and _DATABASE.fullmatch(value) is None:
+        raise ValueError(f"{_shown(value)} is no name of a database; use up to 63 of A-Z a-z 0-9 _ -")
     return value
 
 
@@ -199,6 +208,8 @@ class Settings(BaseSettings):
     bots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_modules)] = ()
     hints: Annotated[bool, BeforeValidator(_switch)] = True
     github_secret: Annotated[SecretStr | None, BeforeValidator(_github_secret)] = None
+    webhook_secrets: Annotated[dict[str, tuple[SecretStr, ...]], NoDecode, BeforeValidator(_webhook_secrets)] = {}
+    webhook_allow_private: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_allow_private)] = ()
     limits: InstanceOf[Limits] = Field(default_factory=Limits)
 
 
@@ -208,8 +219,6 @@ def load_settings() -> Settings:
     A variable that begins with OUTBOX_ and is none of ours is refused: it is a typo of one. OUTBOX_TEST_* and
     OUTBOX_DEV_* are left alone.
     """
-    webhook_secrets: Annotated[dict[str, tuple[SecretStr, ...]], NoDecode, BeforeValidator(_webhook_secrets)] = {}
-    webhook_allow_private: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_allow_private)] = ()
     variables = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
     problems = [*_unknown(variables)]
     limits: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from outbox_core.domain.event import APP, BOARD, FORGE
+from outbox_core.domain.event import APP, BOARD, CLOUDEVENTS, FORGE
 from outbox_core.domain.subscription import DIRECT
 from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, ISSUE_SIDE_KIND
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from outbox_core.domain.subscription import Match, Subscription
 
-SOURCES = (BOARD, FORGE, APP)
+SOURCES = (BOARD, FORGE, APP, CLOUDEVENTS)
+_FREE = {APP, CLOUDEVENTS}
+"""Their events may have any type and state."""
+
 CARD_STATES = ("open", "closed", "merged")
 """The states of a card that GitHub's deliveries set."""
 
@@ -24,8 +27,8 @@ _TYPES_OF = {BOARD: tuple(CARD_KINDS), FORGE: (*COMMENT_KINDS, ISSUE_SIDE_KIND)}
 def why_it_never_fires(subscription: Subscription) -> tuple[str, ...]:
     """Return what in a rule no event can ever satisfy, one clause each; () where it may fire.
 
-    Events from an application (source `app`) may have any type and state, so only rules that exclude them are held
-    against GitHub's.
+    Events from an application (source `app`) and CloudEvents may have any type and state, so only rules that exclude
+    both are held against GitHub's.
     """
     return tuple(_clauses(subscription))
 
@@ -47,8 +50,8 @@ def _clauses(subscription: Subscription) -> Iterator[str]:
 
 
 def _outside_of_sources(match: Match) -> Iterator[str]:
-    """Only where applications, which may say anything, are excluded."""
-    if not match.sources or APP in match.sources:
+    """Only where the sources that may say anything are excluded."""
+    if not match.sources or _FREE & set(match.sources):
         return
     yielded = [one for source in match.sources for one in _TYPES_OF[source]]
     for one in match.types:

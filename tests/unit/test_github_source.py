@@ -20,8 +20,9 @@ from outbox_core.domain.event import BOARD, FORGE
 from outbox_core.domain.forge_delivery import Delivery, Ignored
 from outbox_core.sources.github import read_delivery
 from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, OTHER_KINDS
-from outbox_core.sources.github_lines import MOST_ERRORS, check_lines, read_lines
+from outbox_core.sources.github_lines import check_lines, read_lines
 from outbox_core.sources.github_payloads import MAX_BODY_CHARS, MAX_LABELS, MOST_DATA_BYTES
+from outbox_core.sources.lines import MOST_ERRORS
 from tests.deliveries import deliveries_of, delivery_files, issue_payload, pull_payload
 
 if TYPE_CHECKING:
