@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 from celery import signals
@@ -13,6 +16,7 @@ from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 _logger = logging.getLogger(__name__)
 
@@ -66,6 +70,33 @@ def _tell_ready(**_given: object) -> None:
 @signals.worker_shutting_down.connect
 def _tell_children(**_given: object) -> None:
     stopping.set()
+
+
+@signals.worker_process_init.connect
+def _finish_when_told(**_given: object) -> None:
+    """Where a whole process group is told to stop, a child too finishes its row and gives the rest back.
+
+    A child that runs nothing ends at once. One that does not end is killed by its parent, with SIGKILL.
+    """
+    running = threading.Event()
+
+    @signals.task_prerun.connect(weak=False)
+    def started(**_given: object) -> None:
+        stopping.start_task()
+        running.set()
+
+    @signals.task_postrun.connect(weak=False)
+    def ended(**_given: object) -> None:
+        running.clear()
+
+    def told(number: int, _frame: FrameType | None) -> None:
+        if running.is_set():
+            stopping.set_for_this_task()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, told)
 
 
 @signals.worker_process_shutdown.connect

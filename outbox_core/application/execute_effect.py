@@ -9,6 +9,7 @@ from outbox_core.application.contention import contended
 from outbox_core.application.launch_bot import Launch, launch_bot
 from outbox_core.application.project_move import project_move
 from outbox_core.application.promote_card import promote_card
+from outbox_core.application.unknown_alarm import raise_unknown_alarm
 from outbox_core.domain import effect as effects
 from outbox_core.domain.effect import (
     Delivered,
@@ -48,6 +49,8 @@ def execute_effect(store: TenantStore, runtime: Runtime, hand: Hand, effect: Eff
         outcome = Failed(f"{type(error).__name__}: {error}")
     if outcome is None:
         return None
+    if isinstance(outcome, PassedOver):
+        raise_unknown_alarm(runtime, effect, outcome, hand.server_now())
     return settlement(effect, outcome, hand.server_now(), runtime.limits, runtime.entropy.jitter())
 
 

@@ -12,6 +12,7 @@ from outbox_core.application.run_in_transaction import OutboxTransaction
 from outbox_core.domain.bot import Run, event_argument
 from outbox_core.domain.effect import Delivered, RunRecord, settlement
 from outbox_core.domain.errors import (
+    BotOverstayedError,
     ClaimLostError,
     DefinitiveError,
     EventConflictError,
@@ -86,8 +87,9 @@ def launch_bot(store: TenantStore, runtime: Runtime, hand: Hand, launch: Launch)
     if launch.bot.transactional:
         return _in_transaction(store, runtime, hand, launch)
     try:
-        result = launch.call()
-    except Exception as error:  # noqa: BLE001 - the named edge: a bot's call
+        with runtime.interrupt.limit(launch.bot.limit(runtime.limits)):
+            result = launch.call()
+    except (Exception, BotOverstayedError) as error:  # noqa: BLE001 - the named edge: a bot's call
         return what_it_said(error, launch.recorder(hand))
     return Delivered(launch.record(hand.server_now(), result))
 
@@ -95,7 +97,7 @@ def launch_bot(store: TenantStore, runtime: Runtime, hand: Hand, launch: Launch)
 def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: Launch) -> Outcome | None:
     """Commit the bot's writes, its run record and the done mark together, so the launch happens exactly once (E37)."""
     effect, claim, limits = launch.effect, hand.claim, runtime.limits
-    limit = min(launch.bot.time_limit or limits.effect_time_limit, limits.transactional_time_limit)
+    limit = launch.bot.limit(limits)
     # A renewal inside would undo the transaction, so the lease is set for the whole run before, once.
     hand.leave_out(effect.effect_id)
     if store.effects.renew(claim, [effect.effect_id], limit + TRANSACTIONAL_MARGIN) != 1:
@@ -104,7 +106,8 @@ def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: La
     try:
         with store.transactions.begin() as transaction:
             inside = OutboxTransaction(store, runtime, transaction, unused)
-            result = launch.call(inside)
+            with runtime.interrupt.limit(limit):
+                result = launch.call(inside)
             finished = Delivered(launch.record(hand.server_now(), result))
             done = settlement(effect, finished, hand.server_now(), limits, jitter=1.0)
             inside.commit(lambda open_: store.effects.settle_in(open_, claim, effect.effect_id, done))
@@ -113,7 +116,7 @@ def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: La
         return None
     except (TransientError, EventConflictError) as error:
         return contended(runtime, effect, hand.server_now(), error)
-    except Exception as error:  # noqa: BLE001 - the named edge: a bot's call
+    except (Exception, BotOverstayedError) as error:  # noqa: BLE001 - the named edge: a bot's call
         return what_it_said(error, launch.recorder(hand))
     finally:
         fill_own_numbers(store, unused)

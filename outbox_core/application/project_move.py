@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from outbox_core.application.bot_words import what_it_said
 from outbox_core.domain.effect import Delivered, Failed, PassedOver
+from outbox_core.domain.errors import BotOverstayedError
 from outbox_core.domain.projector import Projection
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def project_move(runtime: Runtime, effect: Effect, event: Event, known: Known) -
         attempt=effect.attempts + 1,
     )
     try:
-        projector.function(projection)
-    except Exception as error:  # noqa: BLE001 - the named edge: a projector's call
+        with runtime.interrupt.limit(runtime.limits.effect_time_limit):
+            projector.function(projection)
+    except (Exception, BotOverstayedError) as error:  # noqa: BLE001 - the named edge: a projector's call
         return what_it_said(error)
     return Delivered()

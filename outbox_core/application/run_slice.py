@@ -57,9 +57,25 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
         leave_slot(store, Lane.SLICE, slot)
         raise
     goes_on = report.more and store.slots.extend(Lane.SLICE, slot, hold)
-    if not (goes_on and runtime.hints.slice(store.tenant_id, slot)):
-        leave_slot(store, Lane.SLICE, slot)
+    if goes_on and runtime.hints.slice(store.tenant_id, slot):
+        return report
+    if leave_slot(store, Lane.SLICE, slot) and not report.more:
+        _look_again(store, runtime)
     return report
+
+
+def _look_again(store: TenantStore, runtime: Runtime) -> None:
+    """Offer a slice for what became due while all slots were held by slices that would claim no more.
+
+    Whoever made it was refused a slot, and none of those slices has seen it.
+    """
+    try:
+        due = store.effects.is_due()
+    except TransientError as error:
+        _log.info("tenant %s: a sweep will see what is due: %s", store.tenant_id, error)
+        return
+    if due:
+        offer_slice(store, runtime)
 
 
 def _work(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
@@ -152,7 +168,7 @@ class _Turn:
         rule = known.rules.get(effect.sub_id)
         bot = None if rule is None or isinstance(rule, str) else self._runtime.bots.get(rule.bot_id)
         limits = self._runtime.limits
-        return min((bot and bot.time_limit) or limits.effect_time_limit, limits.max_time_limit)
+        return limits.effect_time_limit if bot is None else bot.limit(limits)
 
 
 def _log_settled(

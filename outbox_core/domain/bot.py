@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from outbox_core.domain.event import Event
+    from outbox_core.domain.limits import Limits
 
 
 class BotTransaction(Protocol):
@@ -60,6 +61,11 @@ class Bot:
 
     def __post_init__(self) -> None:
         require_id(self.bot_id, "bot id")
+
+    def limit(self, limits: Limits) -> timedelta:
+        """Return how long one try may take."""
+        most = limits.transactional_time_limit if self.transactional else limits.max_time_limit
+        return min(self.time_limit or limits.effect_time_limit, most)
 
 
 def event_argument(event: Event) -> dict[str, Any]:

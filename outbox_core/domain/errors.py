@@ -100,6 +100,17 @@ class InvariantError(OutboxError):
     """The program broke one of its own rules."""
 
 
+class BotOverstayedError(BaseException):
+    """Raised inside a bot that runs for longer than its limit; the try is spent.
+
+    It is no Exception, so that a bot's own `except Exception` lets it pass; a bot must not catch it.
+    """
+
+    def __init__(self, limit: timedelta) -> None:
+        super().__init__(f"overstayed its limit of {limit.total_seconds():g}s")
+        self.limit = limit
+
+
 class RetryLater(Exception):  # noqa: N818 - what a bot says, not what went wrong
     """Raised by a bot: run me again after `delay`, this costs no attempt.
 

@@ -72,6 +72,7 @@ class Limits:
     effect_lease: timedelta = timedelta(seconds=60)
     effect_time_limit: timedelta = timedelta(seconds=60)
     max_time_limit: timedelta = timedelta(hours=1)
+    kill_grace: timedelta = timedelta(seconds=30)
     transactional_time_limit: timedelta = timedelta(seconds=45)
     tenant_slots: int = 4
     slot_hold: timedelta = timedelta(seconds=30)

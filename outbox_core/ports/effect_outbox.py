@@ -87,6 +87,10 @@ class EffectOutbox(Protocol):
         """
         ...
 
+    def is_due(self) -> bool:
+        """Say whether a live row is due now, by the server's time."""
+        ...
+
     def next_due(self) -> datetime | None:
         """Return when the next live row is due, None where there is none."""
         ...

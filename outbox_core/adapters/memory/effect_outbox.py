@@ -129,6 +129,11 @@ class MemoryEffectOutbox:
             if not self._move(claim, [effect_id], settlement.edge, _values(settlement), opened):
                 raise ClaimLostError(f"effect {effect_id} is not held by claim {claim.claim_id} any more")
 
+    def is_due(self) -> bool:
+        """See the port."""
+        with self._database.lock:
+            return bool(self._candidates(1, self._database.clock.now())[0])
+
     def next_due(self) -> datetime | None:
         """See the port."""
         with self._database.lock:

@@ -345,6 +345,10 @@ class MongoEffectOutbox:
 
     # --- looking ---
 
+    def is_due(self) -> bool:
+        """See the port."""
+        return bool(self._candidates(1))
+
     def next_due(self) -> datetime | None:
         """See the port."""
         times = []
