@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outbox_core.application.change_card import snapshot_after, stored_card
@@ -53,7 +53,7 @@ def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) ->
             )
         else:
             after = _change(store, card, change, transaction.transaction)
-            transaction.append_event(_event(delivery, after.card_id, snapshot_after(card, after, delivery.actor)))
+            transaction.append_event(_event(delivery, after.card_id, _moved(delivery, change, card, after)))
 
     once = run_once(store, runtime, delivery.event_id, read, write)
     if once.known is not None:
@@ -70,6 +70,13 @@ def _change(store: TenantStore, card: Card | None, change: CardChange, transacti
     """Write the card where the change makes a difference; a delivery that says nothing new costs no write."""
     after = apply_change(store.tenant_id, card, change)
     return after if after == card else store.cards.put(after, transaction)
+
+
+def _moved(delivery: Delivery, change: CardChange, before: Card | None, after: Card) -> Snapshot:
+    """Return the card after the change; where the delivery itself tells of a move, the card came from where it says."""
+    snapshot = snapshot_after(before, after, delivery.actor)
+    told = change.from_state if after.state == change.state != change.from_state else None
+    return replace(snapshot, from_state=told) if told else snapshot
 
 
 def _seen(delivery: Delivery, card: Card | None) -> Snapshot:

@@ -71,6 +71,7 @@ class CardChange:
 
     Labels change only by what is added or removed: a stale list must not bring back a label that was taken away.
     `opening_labels` is the list of the delivery that opened the card; it counts only where it creates the card.
+    `from_state` is what the delivery says that the card was before it; it changes nothing of the card.
     """
 
     card_id: str
@@ -83,6 +84,8 @@ class CardChange:
     link: str | None = None
     repo: str | None = None
     author: str | None = None
+    from_state: str | None = None
+    archived: bool | None = None
     opening_labels: tuple[str, ...] = ()
     labels_added: tuple[str, ...] = ()
     labels_removed: tuple[str, ...] = ()
@@ -109,8 +112,13 @@ def apply_change(tenant_id: str, card: Card | None, change: CardChange) -> Card:
         **fields,
         labels=with_labels(card.labels, change.labels_added, change.labels_removed),
         changed_at=card.changed_at if stale else change.at,
+        archived_at=card.archived_at if stale or change.archived is None else _archived_at(card, change),
         deleted_at=card.deleted_at or (change.at if change.deletes else None),
     )
+
+
+def _archived_at(card: Card, change: CardChange) -> datetime | None:
+    return (card.archived_at or change.at) if change.archived else None
 
 
 def with_labels(labels: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ import pytest
 
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.change_column import ColumnChanged
+from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.boards import Boards
+from outbox_core.domain.board import CardChange
 from outbox_core.domain.errors import (
     BoardNotFoundError,
     CardNotFoundError,
@@ -24,6 +26,7 @@ from outbox_core.domain.errors import (
     UnclearCommitError,
 )
 from outbox_core.domain.event import MACHINE_REASONS, STATE_DELETE, STATE_RENAME, WATCHDOG, Event
+from outbox_core.domain.forge_delivery import Delivery
 from outbox_core.domain.limits import MAX_COLUMN_CARDS
 from tests.harness.base import ACME
 from tests.harness.examples import subscription
@@ -384,6 +387,41 @@ def test_a_column_with_more_cards_than_one_transaction_moves_is_refused_and_left
     boards.delete_card("c")
     assert boards.rename_column("b", "todo", "next").cards == MAX_COLUMN_CARDS
     assert {card["state"] for card in harness.raw("board_cards", deleted_at=None)} == {"next"}
+
+
+@pytest.mark.promise("E22", "E17")
+def test_a_move_on_a_forges_own_board_is_projected_where_that_is_bound(harness: Harness) -> None:
+    """Also the first that is heard of a card, and a delivery that comes late is no move."""
+    boards = boards_of(harness)
+    boards.create_board("gh.project.PVT_1", ["Todo", "Doing", "Done"])
+    boards.bind("gh.project.PVT_1", "mirror", "there")
+
+    def arrives(event_id: str, before: str, after: str, minute: int) -> None:
+        at = harness.now().replace(minute=minute, microsecond=0)
+        change = CardChange(card_id="gh.item.1", at=at, board="gh.project.PVT_1", state=after, from_state=before)
+        ingest_delivery(
+            harness.acme,
+            harness.runtime(),
+            Delivery(
+                event_id=event_id,
+                type="projects_v2_item",
+                action="edited",
+                subject="gh.item.1",
+                actor="a",
+                change=change,
+            ),
+        )
+
+    arrives("m1", "Todo", "Doing", 10)
+    arrives("m3", "Doing", "Done", 30)
+    arrives("m2", "Done", "Doing", 20)
+    moves = [
+        (one.snapshot.from_state, one.snapshot.state) for one in (event.attributes for event in events(harness.acme))
+    ]
+    assert moves == [("Todo", "Doing"), ("Doing", "Done"), ("", "Done")]
+    drain_whole(harness.acme, harness.runtime())
+    assert sorted(rows_of(harness, ACME)) == ["m1|#projection", "m3|#projection"]
+    assert boards.move_card("gh.item.1", "Todo").card.state == "Todo"
 
 
 # --- deaths, lost answers, races ---
