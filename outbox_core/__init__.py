@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outbox_core.bootstrap import Outbox as Outbox
     from outbox_core.bots import bot as bot
+    from outbox_core.bots import projector as projector
     from outbox_core.domain.bot import Run as Run
     from outbox_core.domain.errors import DefinitiveError as DefinitiveError
     from outbox_core.domain.errors import RetryLater as RetryLater
+    from outbox_core.domain.projector import Projection as Projection
     from outbox_core.domain.subscription import Match as Match
 
 _HOMES = {
     "DefinitiveError": "outbox_core.domain.errors",
     "Match": "outbox_core.domain.subscription",
     "Outbox": "outbox_core.bootstrap",
+    "Projection": "outbox_core.domain.projector",
     "RetryLater": "outbox_core.domain.errors",
     "Run": "outbox_core.domain.bot",
     "bot": "outbox_core.bots",
+    "projector": "outbox_core.bots",
 }
 
-__all__ = ["DefinitiveError", "Match", "Outbox", "RetryLater", "Run", "bot"]
+__all__ = ["DefinitiveError", "Match", "Outbox", "Projection", "RetryLater", "Run", "bot", "projector"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its own type, above
