@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _logger = logging.getLogger(__name__)
+_imported_in = os.getpid()
 
 
 @signals.worker_init.connect
@@ -74,29 +74,27 @@ def _tell_children(**_given: object) -> None:
 
 @signals.worker_process_init.connect
 def _finish_when_told(**_given: object) -> None:
-    """Where a whole process group is told to stop, a child too finishes its row and gives the rest back.
+    """Where a whole process group is told to stop, a pool's child too finishes its row and gives the rest back.
 
-    A child that runs nothing ends at once. One that does not end is killed by its parent, with SIGKILL.
+    Between tasks a child ends at once, as it is. One that does not end is killed by its parent, with SIGKILL. A pool
+    without children has only the parent's own way of stopping.
     """
-    running = threading.Event()
+    if os.getpid() == _imported_in:
+        return
+    before: list[Any] = []
 
+    def told(_number: int, _frame: FrameType | None) -> None:
+        stopping.set_for_this_task()
+
+    # The pool sets its own handler after this signal, so ours comes with each task.
     @signals.task_prerun.connect(weak=False)
     def started(**_given: object) -> None:
         stopping.start_task()
-        running.set()
+        before.append(signal.signal(signal.SIGTERM, told))
 
     @signals.task_postrun.connect(weak=False)
     def ended(**_given: object) -> None:
-        running.clear()
-
-    def told(number: int, _frame: FrameType | None) -> None:
-        if running.is_set():
-            stopping.set_for_this_task()
-        else:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    signal.signal(signal.SIGTERM, told)
+        signal.signal(signal.SIGTERM, before.pop())
 
 
 @signals.worker_process_shutdown.connect
