@@ -253,6 +253,34 @@ def test_a_connection_that_breaks_in_the_session_lets_with_transaction_run_again
 
 
 @pytest.mark.promise("E02")
+def test_a_number_that_cannot_be_had_leaves_the_callers_transaction_as_it_was(caller: Caller) -> None:
+    """The outbox's own connection failed, not the session's: the caller may go on without the event, or run again."""
+    with caller.client.start_session() as session, session.start_transaction():
+        caller.orders.insert_one({"_id": "17"}, session=session)
+        silent = with_calls(caller.store, "log", allocate=_silent)
+        with pytest.raises(TransientError, match="no answer") as raised:
+            append_in_session(silent, caller.runtime, [new_event("a")], session)
+        assert not isinstance(raised.value, ContentionError)
+        assert session.in_transaction
+    assert caller.orders.count_documents({"_id": "17"}) == 1
+    assert caller.log() == []
+
+
+def _silent(count: int) -> object:
+    raise TransientError(f"no answer to {count}")
+
+
+@pytest.mark.promise("E09", "E02")
+def test_an_event_that_is_too_large_is_refused_before_a_number_is_taken(caller: Caller) -> None:
+    with caller.client.start_session() as session, session.start_transaction():
+        with pytest.raises(InvalidInputError, match="the limit is 262144"):
+            caller.append(session, "a", data={"text": "x" * 300_000})
+        caller.append(session, "b")
+    assert caller.log() == ["b"]
+    assert caller.store.log.head().last_seq == 1
+
+
+@pytest.mark.promise("E02")
 def test_no_hint_leaves_before_the_commit(caller: Caller) -> None:
     with caller.client.start_session() as session, session.start_transaction():
         caller.append(session, "a")

@@ -20,7 +20,6 @@ from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError, OutboxError
 from outbox_core.domain.subscription import Subscription
 from outbox_core.local import LocalOutbox, choose_bots
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,25 +122,33 @@ def test_many_threads_lose_no_event_and_run_none_twice() -> None:
     assert outbox.tenant("acme").effects.counts() == {"done:delivered": 200}
 
 
-def test_settle_all_waits_for_another_thread_that_is_at_work() -> None:
-    ends, begun = threading.Event(), threading.Event()
+def test_settle_all_waits_for_another_thread_that_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, begun, waits = threading.Event(), threading.Event(), threading.Event()
 
     def act(_: Run) -> None:
         begun.set()
         assert ends.wait(10)
 
     outbox = local(act)
+    free = outbox._turns._free
+    wait_for = free.wait_for
+
+    def waiting(condition: Callable[[], bool]) -> bool:
+        waits.set()
+        return wait_for(condition)
+
+    monkeypatch.setattr(free, "wait_for", waiting)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(outbox.append, "acme", type="order", event_id="1")
         assert begun.wait(10)
         # It does not wait: the first thread does it.
         assert pool.submit(outbox.append, "acme", type="order", event_id="2").result(10).seq == 2
         settles = pool.submit(outbox.settle_all)
+        assert waits.wait(10)
         assert not first.done()
         assert not settles.done()
         ends.set()
-        wait_until(settles.done)
-        settles.result()
+        settles.result(10)
     assert outbox.tenant("acme").effects.counts() == {"done:delivered": 2}
 
 
@@ -245,11 +252,22 @@ def test_the_environment_of_a_deployment_does_not_reach_it(monkeypatch: pytest.M
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_begins_empty_and_the_parent_keeps_what_it_has() -> None:
-    outbox = local(lambda _: None)
-    outbox.append("acme", type="order")
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if outbox.append("acme", type="order").seq == 1 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert outbox.append("acme", type="order").seq == 2
+def test_a_child_that_a_bot_forks_begins_empty_and_idle_and_the_parent_keeps_what_it_has() -> None:
+    ran: list[str] = []
+    statuses: list[int] = []
+
+    def act(run: Run) -> None:
+        ran.append(run.event.event_id)
+        if len(ran) == 1:
+            child = os.fork()
+            if child == 0:
+                outbox.subscribe("acme", "orders", "act", types=["order"])
+                first = outbox.append("acme", type="order", event_id="of-the-child").seq == 1
+                os._exit(0 if first and ran == ["1", "of-the-child"] else 1)
+            statuses.append(os.waitpid(child, 0)[1])
+
+    outbox = local(act)
+    outbox.append("acme", type="order", event_id="1")
+    assert statuses == [0]
+    assert outbox.append("acme", type="order", event_id="2").seq == 2
+    assert ran == ["1", "2"]
