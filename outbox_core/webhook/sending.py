@@ -27,6 +27,7 @@ MOST_READ_BYTES = 64 * 1024
 MOST_URL_CHARS = 2_000
 _EXCERPT_CHARS = 200
 _WRITE_BYTES = 16 * 1024
+_LAST_PORT = 65_535
 _PORTS = {"http": 80, "https": 443}
 
 _NO_ANSWER = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError)
@@ -54,10 +55,12 @@ class Target:
             raise DefinitiveError("url must be an http or https address with a host, of up to 2,000 characters")
         if read.userinfo:
             raise DefinitiveError("url must hold no user or password: a rule is no place for a secret")
-        port = read.port or _PORTS[read.scheme]
+        port = _PORTS[read.scheme] if read.port is None else read.port
+        if not 0 < port <= _LAST_PORT:
+            raise DefinitiveError("url names a port that there is not")
         host = read.raw_host.decode("ascii")
         shown = f"[{host}]" if ":" in host else host
-        origin = f"{read.scheme}://{shown}" + (f":{port}" if read.port else "")
+        origin = f"{read.scheme}://{shown}" + ("" if read.port is None else f":{port}")
         return cls(read.scheme, host, port, read.raw_path, origin, Allowed.of(allow_private))
 
 
