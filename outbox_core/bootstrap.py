@@ -31,7 +31,7 @@ from outbox_core.bots import projectors, registry
 from outbox_core.domain.errors import InvalidInputError, OutboxError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.identity import require_id
-from outbox_core.domain.subscription import Match, Subscription
+from outbox_core.domain.subscription import DIRECT, Match, Subscription
 from outbox_core.ports.hints import NoHints
 from outbox_core.ports.runtime import Runtime
 from outbox_core.settings import Settings, load_settings
@@ -180,13 +180,15 @@ class Outbox:
         """
         return run_in_transaction(self.tenant(tenant), self.runtime, body)
 
-    def subscribe(
+    def subscribe(  # noqa: PLR0913 - the fields of a rule
         self,
         tenant: str,
         sub_id: str,
         bot_id: str,
         *,
         repo: str = "",
+        mode: str = DIRECT,
+        consume_labels: Sequence[str] = (),
         vars: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the rule
         args_var: str = "",
         created_by: str = "",
@@ -196,8 +198,11 @@ class Outbox:
 
         `match` takes sources, types, actions, repos, authors, subject_states and labels: any of each, all of the
         labels, an empty one is any. `vars` are fixed arguments of the bot, `args_var` names the one that receives the
-        event. Raises InvalidInputError where the id exists, or a term is none.
+        event. Mode `board` stamps the bot on the card and launches nothing; `consume_labels` are taken off the card
+        first, once per arming (E36). Raises InvalidInputError where the id exists, or a term is none.
         """
+        if isinstance(consume_labels, str):
+            raise InvalidInputError("consume_labels takes a list of texts, not one text")
         terms: dict[str, Any] = {
             name: values if isinstance(values, str) else tuple(values) for name, values in match.items()
         }
@@ -208,6 +213,8 @@ class Outbox:
                 bot_id=bot_id,
                 match=Match(**terms),
                 repo=repo,
+                mode=mode,
+                consume_labels=tuple(consume_labels),
                 vars=vars or {},
                 args_var=args_var,
                 origin="app",

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import outbox_core.local
-from outbox_core import Match, Outbox, RetryLater, bot
+from outbox_core import Outbox, RetryLater, bot
 from outbox_core.adapters.memory.clock import MemoryClock
-from outbox_core.application.add_subscription import add_subscription
 from outbox_core.bots import registry
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError, OutboxError
-from outbox_core.domain.subscription import Subscription
 from outbox_core.local import LocalOutbox, choose_bots
 
 if TYPE_CHECKING:
@@ -195,11 +193,8 @@ def test_boards_work_on_it_with_their_one_shots_and_projections() -> None:
         bots={"act": lambda run: ran.append(run.event.attributes.subject)},
         projectors={"mirror": lambda move: moved.append((move.target, move.event.attributes.snapshot.state))},
     )
-    match = Match(sources=("board",), labels=("go",))
-    one_shot = Subscription(
-        tenant_id="acme", sub_id="go", bot_id="act", match=match, mode="direct", consume_labels=("go",)
-    )
-    add_subscription(outbox.tenant("acme"), one_shot)
+    outbox.subscribe("acme", "go", "act", sources=["board"], labels=["go"], consume_labels=["go"])
+    outbox.subscribe("acme", "stamp", "act", sources=["board"], labels=["kept"], mode="board")
     boards = outbox.boards("acme")
     boards.create_board("b", ["todo", "doing"])
     boards.bind("b", "mirror", "their board")
@@ -208,8 +203,11 @@ def test_boards_work_on_it_with_their_one_shots_and_projections() -> None:
     assert ran == ["c"]
     assert moved[-1] == ("their board", "doing")
     assert boards.card("c").labels == ("kept",)
+    assert boards.card("c").bot == "act"
     boards.label_card("c", add=["go"])
     assert ran == ["c", "c"]
+    with pytest.raises(InvalidInputError, match="consume_labels takes a list of texts"):
+        outbox.subscribe("acme", "letters", "act", sources=["board"], labels=["go"], consume_labels="go")
 
 
 def test_a_session_is_refused_by_name() -> None:
