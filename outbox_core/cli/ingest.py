@@ -38,7 +38,7 @@ _LONG = 200
 _LONG_BYTES = 16 * 1024 * 1024
 """From this many bytes on the check alone takes seconds, and a terminal sees a progress bar."""
 
-_BLOCK = 100
+_BLOCK = 50
 """CloudEvents that are appended at once."""
 
 

@@ -205,10 +205,36 @@ def test_a_long_file_shows_its_progress_on_a_terminal_and_nowhere_else(
     """Run as people run it, its stderr being a pseudo-terminal."""
     file = tmp_path / "many.jsonl"
     file.write_text("\n".join(json.dumps(one(form, number)) for number in range(200)))
+    code, shown, out = on_a_terminal(file, "--format", form, *words)
+    assert code == 0, shown
+    assert (b"taking" in shown, b"100%" in shown) == (not words, not words)
+    assert b"taking" not in out
+    assert b"checking" not in shown
+    assert len(events(outbox)) == 200
+
+
+def test_a_file_that_is_long_to_check_shows_that_too(outbox: Outbox, tmp_path: Path) -> None:
+    """Large events, and of few enough that taking them is quick."""
+    file = tmp_path / "large.jsonl"
+    file.write_text("\n".join(json.dumps(ce(f"o-{number}", data="x" * 200_000)) for number in range(90)))
+    code, shown, _ = on_a_terminal(file, "--format", "cloudevents")
+    assert code == 0, shown
+    assert (b"checking" in shown, b"100%" in shown, b"taking" in shown) == (True, True, False)
+    assert len(events(outbox)) == 90
+
+
+def one(form: str, number: int) -> dict[str, Any]:
+    if form == "github":
+        return {"event": "issues", "delivery": f"d-{number}", "payload": issue_payload("closed")}
+    return ce(f"o-{number}")
+
+
+def on_a_terminal(file: Path, *words: str) -> tuple[int, bytes, bytes]:
+    """Ingest a file as people do, stderr being a terminal; return the exit code, what that showed, and stdout."""
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", "from outbox_core.cli import main; main()", "ingest", str(file)]
     done = subprocess.Popen(
-        [*program, "--tenant", "acme", "--format", form, *words],
+        [*program, "--tenant", "acme", *words],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"},
@@ -217,16 +243,7 @@ def test_a_long_file_shows_its_progress_on_a_terminal_and_nowhere_else(
     shown = read_to_its_end(ours)
     out, _ = done.communicate(timeout=60)
     os.close(ours)
-    assert done.returncode == 0, shown
-    assert (b"taking" in shown, b"100%" in shown) == (not words, not words)
-    assert b"taking" not in out
-    assert len(events(outbox)) == 200
-
-
-def one(form: str, number: int) -> dict[str, Any]:
-    if form == "github":
-        return {"event": "issues", "delivery": f"d-{number}", "payload": issue_payload("closed")}
-    return ce(f"o-{number}")
+    return done.returncode, shown, out
 
 
 def read_to_its_end(terminal: int) -> bytes:
