@@ -7,17 +7,24 @@ other exception (again, within the budget of attempts).
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from outbox_core import DefinitiveError, RetryLater, Run, bot
+from outbox_core import DefinitiveError, Outbox, RetryLater, Run, bot
+from outbox_core.domain.errors import CardNotFoundError
+from outbox_core.domain.identity import fitting_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TIMEOUT_S = 10
 
 # "Not now", said in the range of "never": time-out, too early, too many requests.
-_LATER = {408, 425, 429}
+LATER = {408, 425, 429}
 
 
 @bot("print-it")
@@ -73,7 +80,7 @@ def call_back(run: Run, url: str) -> dict[str, Any]:
         headers={"Idempotency-Key": run.effect_id},
         timeout=TIMEOUT_S,
     )
-    if answer.is_client_error and answer.status_code not in _LATER:
+    if answer.is_client_error and answer.status_code not in LATER:
         raise DefinitiveError(f"{url} refused it with {answer.status_code}")
     answer.raise_for_status()
     return {"status": answer.status_code, "attempt": run.attempt}
@@ -88,3 +95,34 @@ def wait_for_target(run: Run, url: str, every_seconds: float = 30) -> dict[str, 
         raise RetryLater(timedelta(seconds=every_seconds), f"{url} is down: {error}") from error
     httpx.post(url, headers={"Idempotency-Key": run.effect_id}, timeout=TIMEOUT_S).raise_for_status()
     return {"told": url}
+
+
+@bot("label-by-title")
+def label_by_title(run: Run, words: Mapping[str, str]) -> dict[str, Any]:
+    """Labels the card by the words of its title: `words` says which word stands for which label.
+
+    It may run more than once and labels once: the change is an event of its own, under an id made of the effect's. That
+    event carries a run_id, so it reports on this run and launches nothing, not even this bot.
+    """
+    title = str(run.event.data.get("title", "")).casefold()
+    found = set(re.findall(r"\w+", title))
+    labels = sorted({label for word, label in words.items() if word.casefold() in found})
+    if not labels:
+        return {"labels": []}
+    try:
+        outbox().boards(run.tenant).label_card(
+            run.event.attributes.subject,
+            add=labels,
+            author="label-by-title",
+            run_id=run.effect_id,
+            event_id=fitting_id(run.effect_id),
+        )
+    except CardNotFoundError:
+        return {"labels": [], "gone": True}
+    return {"labels": labels}
+
+
+@lru_cache(maxsize=1)
+def outbox() -> Outbox:
+    """The outbox that this process works for; it connects on first use, anew after a fork."""
+    return Outbox.from_settings()

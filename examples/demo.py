@@ -1,7 +1,8 @@
 """From nothing to settled effects on real parts: `make demo`, or `python -m examples.demo`.
 
-Starts a private replica set, a broker, workers, a beat and Flower; subscribes eight bots; takes in GitHub deliveries;
-waits until every effect is settled; prints what became of each, and ends with 0 only if all of it is as it must be.
+Starts a private replica set, a broker, workers, a beat and Flower; subscribes eleven bots; takes in GitHub deliveries
+and changes two boards; waits until every effect is settled; prints what became of each, and ends with 0 only if all of
+it is as it must be.
 
     DEMO_INPUT=FILE  other deliveries than the project's own, one JSON object a line
     DEMO=stay        keep everything running afterwards, until Ctrl-C
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from examples.demo_board import PROJECTIONS, board_rules, play_boards, told_boards
 from examples.demo_target import Target
 from outbox_core import Match, Outbox
 from outbox_core.application.add_subscription import add_subscription
@@ -33,10 +35,12 @@ from outbox_core.cli.stopping import StopRequested, stop_signals, undisturbed
 from outbox_core.domain.errors import OutboxError
 from outbox_core.domain.forge_delivery import Delivery
 from outbox_core.domain.subscription import Subscription
-from outbox_core.sources.github_lines import Checked, check_lines, read_lines
+from outbox_core.sources.github_lines import check_lines, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from outbox_core.sources.lines import Checked
 
 TENANT = "demo"
 OWN_INPUT = Path(__file__).with_name("github_deliveries.jsonl")
@@ -45,7 +49,7 @@ STAY = "stay"
 
 # Shorter than a deployment's, so that retries are seen within seconds.
 SETTINGS = {
-    "OUTBOX_BOTS": "examples.bots",
+    "OUTBOX_BOTS": "examples.bots,examples.projectors",
     "OUTBOX_DRAIN_TICK": "1s",
     "OUTBOX_SWEEP_TICK": "1s",
     "OUTBOX_BACKOFF_BASE": "500ms",
@@ -54,11 +58,19 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A subscription of the demo: what it shows, and how its rows must end (`parked`, or an outcome of a done row)."""
+    """What is owed effects, a subscription or a bound board: what it shows, and how its rows must end.
+
+    `ends` is `parked`, or an outcome of a done row; `matches` is how many rows there must be, where that is known.
+    """
 
     shows: str
-    subscription: Subscription
+    subscription: Subscription | None
     ends: str
+    matches: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.subscription.sub_id if self.subscription else "(projection)"
 
 
 def rules(target: Target) -> list[Rule]:
@@ -191,9 +203,14 @@ def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: 
     outbox = Outbox.from_settings()
     try:
         store = outbox.tenant(TENANT)
-        all_rules = rules(target)
+        all_rules = [
+            *rules(target),
+            *(Rule(shows, rule, "delivered", matches) for shows, rule, matches in board_rules(TENANT)),
+            Rule("a bound board's moves", None, "delivered", PROJECTIONS),
+        ]
         for rule in all_rules:
-            add_subscription(store, rule.subscription)
+            if rule.subscription:
+                add_subscription(store, rule.subscription)
         taken = 0
         with source.open("rb") as stream:
             for line in read_lines(stream, secret=None):
@@ -201,6 +218,7 @@ def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: 
                     taken += ingest_delivery(store, outbox.runtime, line.said).fresh
         print(f"{taken} deliveries became events, {checked.deliveries - taken} came again,", end=" ")
         print(f"{checked.ignored.total()} concern no card: {_counted(checked.ignored)}\n")
+        play_boards(outbox.boards(TENANT), target)
 
         # Their rows are queued: the bot asks to be retried later, since its target never comes up.
         settled = _wait(outbox, stack, "drained", lambda stats: stats.undrained == 0)
@@ -209,6 +227,8 @@ def _play(stack: Stack, target: Target, source: Path, checked: Checked, *, own: 
         target.open_up()
         settled = settled and _wait(outbox, stack, "settled", lambda stats: stats.undrained == 0 and stats.live == 0)
         wrong = _told(outbox, all_rules, own=own)
+        if not told_boards(outbox, TENANT, target):
+            wrong.append("the board did not end as it must")
         stats = tenant_stats(store)
         if not settled:
             wrong.insert(0, f"{stats.undrained} events are not drained, {stats.live} effects not settled")
@@ -256,15 +276,17 @@ def _told(outbox: Outbox, all_rules: list[Rule], *, own: bool) -> list[str]:
     tries: Counter[str] = Counter()
     for row in _rows(outbox):
         end = "parked" if row["state"] == "failed" else row.get("outcome") or row["state"]
-        ends[row["sub_id"]][end] += 1
-        tries[row["sub_id"]] += row["attempts"] + (end == "delivered")
+        name = row["sub_id"] or f"({row['kind']})"
+        ends[name][end] += 1
+        tries[name] += row["attempts"] + (end == "delivered")
         if end != "delivered":
             why[f"parked, {_one_line(row['last_error'])}" if end == "parked" else f"dropped, {end}"] += 1
     table, wrong = [], []
     for rule in all_rules:
-        sub_id = rule.subscription.sub_id
+        sub_id = rule.name
         found = ends.pop(sub_id, Counter())
         right = set(found) <= {rule.ends} and bool(found or not own)
+        right = right and rule.matches in {None, found.total()}
         if sub_id == "labeled":  # Each one failed once before it was delivered.
             right = right and tries[sub_id] == 2 * found.total()
         if not right:

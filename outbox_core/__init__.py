@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outbox_core.bootstrap import Outbox as Outbox
     from outbox_core.bots import bot as bot
+    from outbox_core.bots import projector as projector
     from outbox_core.domain.bot import Run as Run
     from outbox_core.domain.errors import DefinitiveError as DefinitiveError
     from outbox_core.domain.errors import InvalidInputError as InvalidInputError
     from outbox_core.domain.errors import RetryLater as RetryLater
     from outbox_core.domain.errors import TransientError as TransientError
     from outbox_core.domain.errors import UnclearCommitError as UnclearCommitError
+    from outbox_core.domain.projector import Projection as Projection
     from outbox_core.domain.subscription import Match as Match
 
 _HOMES = {
@@ -21,11 +23,13 @@ _HOMES = {
     "InvalidInputError": "outbox_core.domain.errors",
     "Match": "outbox_core.domain.subscription",
     "Outbox": "outbox_core.bootstrap",
+    "Projection": "outbox_core.domain.projector",
     "RetryLater": "outbox_core.domain.errors",
     "Run": "outbox_core.domain.bot",
     "TransientError": "outbox_core.domain.errors",
     "UnclearCommitError": "outbox_core.domain.errors",
     "bot": "outbox_core.bots",
+    "projector": "outbox_core.bots",
 }
 
 __all__ = [
@@ -33,11 +37,13 @@ __all__ = [
     "InvalidInputError",
     "Match",
     "Outbox",
+    "Projection",
     "RetryLater",
     "Run",
     "TransientError",
     "UnclearCommitError",
     "bot",
+    "projector",
 ]
 
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from outbox_core.adapters.mongo.client import connect
+from outbox_core.adapters.mongo.interrupt import may_interrupt
 from outbox_core.adapters.mongo.store import MongoStore
-from outbox_core.adapters.system import SystemClock, SystemEntropy
+from outbox_core.adapters.system import SignalInterrupt, SystemClock, SystemEntropy
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.append_events import append_events
+from outbox_core.application.append_in_session import append_in_session
 from outbox_core.application.drain_tenant import drain_tenant
 from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.application.new_event import new_event
@@ -24,14 +26,16 @@ from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
-from outbox_core.bots import registry, require_arguments
+from outbox_core.boards import Boards
+from outbox_core.bots import projectors, registry, require_arguments
 from outbox_core.domain.errors import InvalidInputError, OutboxError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.identity import require_id
-from outbox_core.domain.subscription import Match, Subscription
+from outbox_core.domain.subscription import DIRECT, Match, Subscription
 from outbox_core.ports.hints import NoHints
 from outbox_core.ports.runtime import Runtime
 from outbox_core.settings import Settings, load_settings
+from outbox_core.sources.cloudevents import read_bodies, read_body
 from outbox_core.sources.github import read_delivery
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from outbox_core.application.run_in_transaction import OutboxTransaction
     from outbox_core.application.run_slice import SliceReport
     from outbox_core.domain.event import NewEvent
+    from outbox_core.domain.limits import Limits
+    from outbox_core.local import BotsGiven, LocalOutbox
     from outbox_core.ports.hints import Hints
     from outbox_core.ports.store import Store, TenantStore
 
@@ -51,7 +57,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class Opened:
     """What belongs to one process: a connection does not survive a fork, nor does a worker's name."""
 
     store: Store
@@ -72,8 +78,8 @@ class Outbox:
         self._hints = hints
         self._offers = offers
         self._stopping = stopping
-        self._inherited: list[_Opened] = []
-        self._opened: _Opened | None = None
+        self._inherited: list[Opened] = []
+        self._opened: Opened | None = None
         self._lock = threading.Lock()
         _start_over_in_children(self)
 
@@ -93,6 +99,22 @@ class Outbox:
         """
         sent = hints or NoHints()
         return cls(settings or load_settings(), hints=sent, offers=offers or sent, stopping=stopping or (lambda: False))
+
+    @staticmethod
+    def local(
+        *,
+        bots: BotsGiven | None = None,
+        projectors: Mapping[str, Callable[..., Any]] | None = None,
+        limits: Limits | None = None,
+    ) -> LocalOutbox:
+        """Return an outbox in this process alone, without services, which runs what an append calls for at once.
+
+        `bots` maps ids to functions, or lists functions that `@bot` registered; `projectors` maps kinds to functions.
+        None means what is registered. See `outbox_core.local.LocalOutbox`.
+        """
+        from outbox_core.local import LocalOutbox  # noqa: PLC0415 - it is made of this class
+
+        return LocalOutbox(bots=bots, projectors=projectors, limits=limits)
 
     @property
     def settings(self) -> Settings:
@@ -122,18 +144,33 @@ class Outbox:
 
     # What an application does.
 
-    def append(self, tenant: str, **event: Any) -> Appended:  # noqa: ANN401 - the keywords of new_event
+    def append(self, tenant: str, *, session: object = None, **event: Any) -> Appended:  # noqa: ANN401 - as new_event
         """Append one event, described by the keywords of `application.new_event`.
 
         The same event_id again is the same event, under its first number (E46); without one, each call is another
         event, its own repeats after a lost answer excepted. Raises InvalidInputError or EventTooLargeError: nothing is
-        written then.
+        written then. With `session`, see `append_many`.
         """
-        return self.append_many(tenant, [new_event(self.runtime.entropy, **event)])[0]
+        return self.append_many(tenant, [new_event(self.runtime.entropy, **event)], session=session)[0]
 
-    def append_many(self, tenant: str, events: Sequence[NewEvent]) -> Sequence[Appended]:
-        """Append events in hand, in this order, in one block of numbers."""
-        return append_events(self.tenant(tenant), self.runtime, events)
+    def append_many(self, tenant: str, events: Sequence[NewEvent], *, session: object = None) -> Sequence[Appended]:
+        """Append events in hand, in this order, in one block of numbers.
+
+        With `session`, a pymongo ClientSession of any client of the same replica set, they are written in its open
+        transaction and become visible exactly if that commits (E02). It must commit to a majority (InvalidInputError).
+        ContentionError means that the transaction is undone and must run again; `with_transaction` does so by itself.
+        Append last: the tenant's drain waits for the transaction's end. After the commit, `hint` saves a tick.
+        """
+        if session is None:
+            return append_events(self.tenant(tenant), self.runtime, events)
+        return append_in_session(self.tenant(tenant), self.runtime, events, session)
+
+    def hint(self, tenant: str) -> None:
+        """Tell a worker to look now: after the commit of a session of your own, of which nobody else tells.
+
+        It may be lost, and then a tick finds what there is.
+        """
+        self.runtime.hints.drain(self.tenant(tenant).tenant_id)
 
     def run_in_transaction(self, tenant: str, body: Callable[[OutboxTransaction], _T]) -> _T:
         """Run `body` in one transaction: what it writes and what it appends commits together, or not at all (E02).
@@ -143,13 +180,15 @@ class Outbox:
         """
         return run_in_transaction(self.tenant(tenant), self.runtime, body)
 
-    def subscribe(
+    def subscribe(  # noqa: PLR0913 - the fields of a rule
         self,
         tenant: str,
         sub_id: str,
         bot_id: str,
         *,
         repo: str = "",
+        mode: str = DIRECT,
+        consume_labels: Sequence[str] = (),
         vars: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the rule
         args_var: str = "",
         created_by: str = "",
@@ -159,10 +198,13 @@ class Outbox:
 
         `match` takes sources, types, actions, repos, authors, subject_states and labels: any of each, all of the
         labels, an empty one is any. `vars` are fixed arguments of the bot, `args_var` names the one that receives the
-        event. A repeat returns the rule that is there, so a deployment may say its rules each time. Raises
-        InvalidInputError where the id is that of a rule that does something else, a term is none, or the bot, where
-        this process knows it, does not take these arguments.
+        event. Mode `board` stamps the bot on the card and launches nothing; `consume_labels` are taken off the card
+        first, once per arming (E36). A repeat returns the rule that is there, so a deployment may say its rules each
+        time. Raises InvalidInputError where the id is that of a rule that does something else, a term is none, or the
+        bot, where this process knows it, does not take these arguments.
         """
+        if isinstance(consume_labels, str):
+            raise InvalidInputError("consume_labels takes a list of texts, not one text")
         terms: dict[str, Any] = {
             name: values if isinstance(values, str) else tuple(values) for name, values in match.items()
         }
@@ -173,6 +215,8 @@ class Outbox:
                 bot_id=bot_id,
                 match=Match(**terms),
                 repo=repo,
+                mode=mode,
+                consume_labels=tuple(consume_labels),
                 vars=vars or {},
                 args_var=args_var,
                 origin="app",
@@ -184,6 +228,10 @@ class Outbox:
             require_arguments(known, rule.vars, rule.args_var)
         return add_subscription(self.tenant(tenant), rule).rule
 
+    def boards(self, tenant: str) -> Boards:
+        """Return what changes a tenant's boards and cards; InvalidInputError where that is no id."""
+        return Boards(self.tenant(tenant), self.runtime)
+
     def ingest_github(self, tenant: str, headers: Mapping[str, str], raw: bytes) -> Ingested | Ignored:
         """Take in one webhook delivery of GitHub: its headers, and its body byte for byte.
 
@@ -193,6 +241,20 @@ class Outbox:
         store, secret = self.tenant(tenant), self._settings.github_secret
         delivery = read_delivery(headers, raw, secret=secret.get_secret_value() if secret else None)
         return delivery if isinstance(delivery, Ignored) else ingest_delivery(store, self.runtime, delivery)
+
+    def ingest_cloudevent(self, tenant: str, headers: Mapping[str, str], body: bytes) -> Appended:
+        """Take in an HTTP request that carries one CloudEvent 1.0, in structured or binary content mode.
+
+        The same source and id again is the same event. Who may post is the caller's to decide: CloudEvents are not
+        signed. Raises InvalidInputError: nothing is written then.
+        """
+        store = self.tenant(tenant)
+        return append_events(store, self.runtime, [read_body(headers, body, self._settings.limits)])[0]
+
+    def ingest_cloudevents(self, tenant: str, headers: Mapping[str, str], body: bytes) -> Sequence[Appended]:
+        """Take in an HTTP request in any of CloudEvents' JSON modes, a batch included; one wrong event refuses all."""
+        store = self.tenant(tenant)
+        return append_events(store, self.runtime, read_bodies(headers, body, self._settings.limits))
 
     def ensure_schema(self) -> Sequence[str]:
         """Bring the database up to date; return the steps applied now. A repeat does nothing.
@@ -248,14 +310,14 @@ class Outbox:
         return replace(self.runtime, hints=self._offers)
 
     @property
-    def _process(self) -> _Opened:
+    def _process(self) -> Opened:
         opened = self._opened
         if opened is None:
             with self._lock:
                 opened = self._opened = self._opened or self._open()
         return opened
 
-    def _open(self) -> _Opened:
+    def _open(self) -> Opened:
         settings, clock, entropy = self._settings, SystemClock(), SystemEntropy()
         database = connect(settings.mongo_url.get_secret_value(), settings.mongo_db, settings.limits)
         runtime = Runtime(
@@ -263,11 +325,13 @@ class Outbox:
             entropy=entropy,
             hints=self._hints,
             bots=registry,
+            projectors=projectors,
+            interrupt=SignalInterrupt(may_interrupt),
             limits=settings.limits,
             worker=f"{socket.gethostname()}:{os.getpid()}:{entropy.token()[:8]}",
             stopping=self._stopping,
         )
-        return _Opened(MongoStore(database, settings.limits, clock, entropy), runtime, database.client.close)
+        return Opened(MongoStore(database, settings.limits, clock, entropy), runtime, database.client.close)
 
     def _start_over(self) -> None:
         """In a forked child: another thread may have held the lock, and the parent's connection is the parent's."""

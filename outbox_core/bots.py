@@ -1,4 +1,4 @@
-"""The bots of this process: `@bot("id")` registers one, `load_bots` imports the modules that hold them."""
+"""The bots and projectors of this process, which register as `load_bots` imports the modules that hold them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError
 from outbox_core.domain.limits import duration_text
+from outbox_core.domain.projector import Projector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,11 +56,36 @@ class BotRegistry:
                 raise ConfigurationError(f"bot {one.bot_id!r}: time_limit {said} is above {name} ({most_said})")
 
     def longest_limit(self, limits: Limits) -> timedelta:
-        """Return the longest time that any bot of this process may take."""
-        return max((one.time_limit or limits.effect_time_limit for one in self), default=limits.effect_time_limit)
+        """Return the longest time that anything of this process may take; a projector has the deployment's."""
+        return max(limits.effect_time_limit, *(one.limit(limits) for one in self), timedelta(0))
+
+
+class ProjectorRegistry:
+    """Projectors by the kind of the bindings that they serve; one process has one, `projectors`."""
+
+    def __init__(self) -> None:
+        self._projectors: dict[str, Projector] = {}
+
+    def __iter__(self) -> Iterator[Projector]:
+        return iter(self._projectors.values())
+
+    def add(self, added: Projector) -> None:
+        """Register a projector; the same function again takes the old one's place.
+
+        Raises ConfigurationError where another function has the kind.
+        """
+        known = self._projectors.get(added.kind)
+        if known is not None and _place(known) != _place(added):
+            raise ConfigurationError(f"two projectors are of kind {added.kind!r}: {_place(known)} and {_place(added)}")
+        self._projectors[added.kind] = added
+
+    def get(self, kind: str) -> Projector | None:
+        """Return the projector, None where this process does not know it."""
+        return self._projectors.get(kind)
 
 
 registry = BotRegistry()
+projectors = ProjectorRegistry()
 
 
 def bot(
@@ -79,6 +105,23 @@ def bot(
         if time_limit is not None and time_limit <= timedelta(0):
             raise ConfigurationError(f"bot {bot_id!r}: time_limit must be above 0")
         registry.add(added)
+        return function
+
+    return register
+
+
+def projector(kind: str) -> Callable[[_Function], _Function]:
+    """Register a function as the projector of a kind of binding: `function(projection)`, a domain.projector.Projection.
+
+    It runs at least once for each move of a card on a board that is bound to the kind; `projection.effect_id` is the
+    same each time. It says by raising what a bot says. Raises ConfigurationError where the kind is taken or the
+    function cannot be a projector, and InvalidInputError where the kind is no id.
+    """
+
+    def register(function: _Function) -> _Function:
+        added = Projector(kind=kind, function=function)
+        _require_callable(added)
+        projectors.add(added)
         return function
 
     return register
@@ -114,18 +157,21 @@ def require_arguments(one: Bot, fixed: Mapping[str, Any], args_var: str = "") ->
         raise InvalidInputError(f"bot {one.bot_id!r} takes ({takes}): with these vars and args_var, {error}") from None
 
 
-def _require_callable(added: Bot) -> None:
+def _require_callable(added: Bot | Projector) -> None:
     function = added.function
+    name, given = (
+        (f"bot {added.bot_id!r}", "the run") if isinstance(added, Bot) else (f"projector {added.kind!r}", "the move")
+    )
     if not callable(function):
-        raise ConfigurationError(f"bot {added.bot_id!r} is no function")
+        raise ConfigurationError(f"{name} is no function")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise ConfigurationError(f"bot {added.bot_id!r}: {_place(added)} must be neither async nor a generator")
+        raise ConfigurationError(f"{name}: {_place(added)} must be neither async nor a generator")
     parameters = inspect.signature(function).parameters.values()
     if not any(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL} for one in parameters):
-        raise ConfigurationError(f"bot {added.bot_id!r}: {_place(added)} must take the run as its first argument")
+        raise ConfigurationError(f"{name}: {_place(added)} must take {given} as its first argument")
 
 
-def _place(one: Bot) -> str:
+def _place(one: Bot | Projector) -> str:
     function = one.function
     return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 

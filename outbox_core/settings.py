@@ -5,7 +5,11 @@ A limit is the variable OUTBOX_<NAME> of the field in `domain.limits.Limits`, wh
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
+import ipaddress
+import json
 import os
 import re
 from dataclasses import fields
@@ -17,6 +21,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, SecretStr, ValidationEr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from outbox_core.domain.errors import ConfigurationError
+from outbox_core.domain.identity import is_id
 from outbox_core.domain.limits import Limits
 
 if TYPE_CHECKING:
@@ -30,6 +35,10 @@ _LONGEST = timedelta(days=3_650)
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
+_SECRET_PREFIX = "whsec_"  # noqa: S105 - it says what a secret is, and is none
+_SHORTEST_KEY, _LONGEST_KEY = 24, 64
+_SECRETS_FORM = 'must be a JSON object of names and secrets, for example {"shop": "whsec_…"}'
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 
 _OTHERS = ("OUTBOX_TEST_", "OUTBOX_DEV_")
@@ -97,6 +106,60 @@ def _github_secret(value: object) -> object:
     return value
 
 
+def _webhook_secrets(value: object) -> object:
+    """Read {"name": "whsec_…"} or {"name": ["whsec_new…", "whsec_old…"]}, and never echo a secret."""
+    if not isinstance(value, str):
+        return value
+    try:
+        given = json.loads(value)
+    except ValueError:
+        raise ValueError(_SECRETS_FORM) from None
+    if not isinstance(given, dict):
+        raise ValueError(_SECRETS_FORM)  # noqa: TRY004 - pydantic takes a ValueError for the input's
+    read: dict[str, tuple[str, ...]] = {}
+    for name, secrets in given.items():
+        read[name] = tuple(secrets) if isinstance(secrets, list) else (secrets,)
+        if not is_id(name):
+            raise ValueError(f"{_shown(name)} is no name of a secret; use up to 64 of A-Z a-z 0-9 . _ -")
+        if not read[name] or not all(_is_webhook_secret(secret) for secret in read[name]):
+            raise ValueError(f"{name}: a secret is whsec_ and the Base64 of 24 to 64 random bytes")
+    return read
+
+
+def _is_webhook_secret(secret: object) -> bool:
+    if not isinstance(secret, str) or not secret.startswith(_SECRET_PREFIX):
+        return False
+    text = secret.removeprefix(_SECRET_PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return _SHORTEST_KEY <= len(key) <= _LONGEST_KEY
+
+
+def _allow_private(value: object) -> object:
+    """Read on (every address), off (none), or hosts and networks joined by commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in _SWITCH:
+        return ("0.0.0.0/0", "::/0") if _SWITCH[value.lower()] else ()
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    for name in names:
+        if not _is_network(name) and (_HOST.fullmatch(name) is None or name.replace(".", "").isdigit()):
+            raise ValueError(
+                f"{_shown(name)} is no host or network; use on, off, or for example 10.0.0.0/8,hooks.internal"
+            )
+    return names
+
+
+def _is_network(name: str) -> bool:
+    try:
+        ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _secret_text(value: object) -> str | None:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
@@ -131,7 +194,8 @@ class Settings(BaseSettings):
     """What a process must know of its deployment; `load_settings` reads it from the environment.
 
     `bots` are modules to import. `hints` off means that nothing but ticks finds work.
-    Addresses are secrets, since they may carry a password.
+    Addresses are secrets, since they may carry a password. `webhook_secrets` are the signing secrets of the webhook bot
+    by name, the newest first; `webhook_allow_private` are hosts and networks that it may reach though not public.
     """
 
     model_config = SettingsConfigDict(
@@ -144,6 +208,8 @@ class Settings(BaseSettings):
     bots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_modules)] = ()
     hints: Annotated[bool, BeforeValidator(_switch)] = True
     github_secret: Annotated[SecretStr | None, BeforeValidator(_github_secret)] = None
+    webhook_secrets: Annotated[dict[str, tuple[SecretStr, ...]], NoDecode, BeforeValidator(_webhook_secrets)] = {}
+    webhook_allow_private: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_allow_private)] = ()
     limits: InstanceOf[Limits] = Field(default_factory=Limits)
 
 

@@ -31,9 +31,6 @@ _ROUTES = {
     **{tick.task: {"queue": tick.queue} for tick in TICKS},
 }
 
-_KILL_GRACE_S = 30
-"""What a slice may take beyond its own time and its longest bot's before its process is killed."""
-
 
 def ticks(limits: Limits) -> dict[str, dict[str, object]]:
     """Return beat's schedule: the table, with the deployment's intervals in the place of the defaults."""
@@ -48,21 +45,31 @@ def ticks(limits: Limits) -> dict[str, dict[str, object]]:
 
 
 class StopFlag:
-    """One byte that a pool's parent shares with its children: only the parent hears a SIGTERM.
+    """One byte that a pool's parent shares with its children: only the parent may hear a SIGTERM.
 
-    It must be made before the fork, which importing this module is.
+    It must be made before the fork, which importing this module is. A child that is told by itself, as where a whole
+    process group is, notes that down for the task that it runs.
     """
 
     def __init__(self) -> None:
         self._byte = mmap.mmap(-1, 1)
+        self._this_task = False
 
     def set(self) -> None:
         """Say that this worker shuts down."""
         self._byte[0] = 1
 
+    def set_for_this_task(self) -> None:
+        """Say that this process was told to stop, whatever the worker does."""
+        self._this_task = True
+
+    def start_task(self) -> None:
+        """Forget what a task before was told: this worker goes on giving work to this process."""
+        self._this_task = False
+
     def is_set(self) -> bool:
-        """Say whether the worker shuts down."""
-        return self._byte[0] == 1
+        """Say whether the work in hand is to be ended."""
+        return self._this_task or self._byte[0] == 1
 
 
 transport.register()
@@ -119,4 +126,4 @@ outbox = Outbox.from_settings(
 
 def slice_hard_limit_s(longest_bot_s: float) -> float:
     """Return after how many seconds a slice's process is killed; the last line of defence, never the usual one."""
-    return settings.limits.slice_time.total_seconds() + longest_bot_s + _KILL_GRACE_S
+    return (settings.limits.slice_time + settings.limits.kill_grace).total_seconds() + longest_bot_s

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
@@ -14,8 +16,10 @@ from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 _logger = logging.getLogger(__name__)
+_imported_in = os.getpid()
 
 
 @signals.worker_init.connect
@@ -67,6 +71,31 @@ def _tell_ready(**_given: object) -> None:
 @signals.worker_shutting_down.connect
 def _tell_children(**_given: object) -> None:
     stopping.set()
+
+
+@signals.worker_process_init.connect
+def _finish_when_told(**_given: object) -> None:
+    """Where a whole process group is told to stop, a pool's child too finishes its row and gives the rest back.
+
+    Between tasks a child ends at once, as it is. One that does not end is killed by its parent, with SIGKILL. A pool
+    without children has only the parent's own way of stopping.
+    """
+    if os.getpid() == _imported_in:
+        return
+    before: list[Any] = []
+
+    def told(_number: int, _frame: FrameType | None) -> None:
+        stopping.set_for_this_task()
+
+    # The pool sets its own handler after this signal, so ours comes with each task.
+    @signals.task_prerun.connect(weak=False)
+    def started(**_given: object) -> None:
+        stopping.start_task()
+        before.append(signal.signal(signal.SIGTERM, told))
+
+    @signals.task_postrun.connect(weak=False)
+    def ended(**_given: object) -> None:
+        signal.signal(signal.SIGTERM, before.pop())
 
 
 @signals.worker_process_shutdown.connect

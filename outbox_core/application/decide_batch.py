@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outbox_core.domain.effect import DEAD_EVENT, LAUNCH, NewEffect, bounded
+from outbox_core.domain.effect import DEAD_EVENT, LAUNCH, PROJECTION, NewEffect, bounded
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.event import Event, Tombstone, Undecodable
 from outbox_core.domain.identity import join_key
 from outbox_core.domain.subscription import mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from outbox_core.domain.event import LogEntry
     from outbox_core.domain.poison import Poison
@@ -55,10 +55,8 @@ def decide_batch(
     once per poison interval, and becomes a dead event when its count is full; one that does not decode at once.
     Raises TransientError where the store does not answer: then nothing is decided at all (E10).
     """
-    # After the events: a rule that was answered for before an event was appended is then among these.
-    rules = store.subscriptions.enabled()
-    standing = _standing_cards(store, entries)
-    judged = _judge_as_far_as_taken(store, runtime, entries, refused, rules, standing)
+    around = _read_surroundings(store, entries)
+    judged = _judge_as_far_as_taken(store, runtime, entries, refused, around)
     failing = {entry.seq: verdict.failure for entry, verdict in judged if verdict.failure}
     poison = cursor.poison.counted(failing, cursor.now, runtime.limits.poison_interval)
     rows: list[NewEffect] = []
@@ -84,8 +82,7 @@ def _judge_as_far_as_taken(
     runtime: Runtime,
     entries: Sequence[LogEntry],
     refused: Mapping[int, str],
-    rules: Sequence[Subscription],
-    standing: frozenset[str],
+    around: _Surroundings,
 ) -> list[tuple[LogEntry, _Verdict]]:
     """Judge every entry up to the one at which the batch is full; with many rules the rest would cost many times that.
 
@@ -94,9 +91,7 @@ def _judge_as_far_as_taken(
     judged: list[tuple[LogEntry, _Verdict]] = []
     rows, failed = 0, False
     for entry in entries:
-        verdict = (
-            _Verdict(failure=refused[entry.seq]) if entry.seq in refused else _judge(store, entry, rules, standing)
-        )
+        verdict = _Verdict(failure=refused[entry.seq]) if entry.seq in refused else _judge(store, entry, around)
         judged.append((entry, verdict))
         rows += len(verdict.rows)
         failed = failed or bool(verdict.failure)
@@ -105,16 +100,29 @@ def _judge_as_far_as_taken(
     return judged
 
 
-def _standing_cards(store: TenantStore, entries: Sequence[LogEntry]) -> frozenset[str]:
-    asked = {
-        entry.attributes.subject
-        for entry in entries
-        if isinstance(entry, Event) and entry.attributes.concerns_card and not entry.attributes.tells_of_deletion
-    }
-    return store.cards.standing(asked) if asked else frozenset()
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What the events of a batch are judged by, each read once."""
+
+    rules: Sequence[Subscription]
+    standing: frozenset[str]
+    bound: frozenset[str]
 
 
-def _judge(store: TenantStore, entry: LogEntry, rules: Sequence[Subscription], standing: frozenset[str]) -> _Verdict:
+def _read_surroundings(store: TenantStore, entries: Sequence[LogEntry]) -> _Surroundings:
+    # After the events: a rule that was answered for before an event was appended is then among these.
+    rules = store.subscriptions.enabled()
+    seen = [entry.attributes for entry in entries if isinstance(entry, Event)]
+    cards = {one.subject for one in seen if one.concerns_card and not one.tells_of_deletion}
+    boards = {one.snapshot.board for one in seen if one.tells_of_move}
+    return _Surroundings(
+        rules=rules,
+        standing=store.cards.standing(cards) if cards else frozenset(),
+        bound=frozenset(store.boards.bindings(boards)) if boards else frozenset(),
+    )
+
+
+def _judge(store: TenantStore, entry: LogEntry, around: _Surroundings) -> _Verdict:
     match entry:
         case Tombstone():
             return _Verdict(skip=VOID)
@@ -122,39 +130,48 @@ def _judge(store: TenantStore, entry: LogEntry, rules: Sequence[Subscription], s
             return _Verdict(rows=(_dead_event(store, entry, entry.error),), skip=UNDECODABLE)
         case Event():
             try:
-                return _judge_event(store, entry, rules, standing)
+                return _judge_event(store, entry, around)
             except TransientError:
                 raise
             except Exception as error:  # noqa: BLE001 - the named edge: normalizing and matching one event
                 return _Verdict(failure=bounded(f"{type(error).__name__}: {error}"))
 
 
-def _judge_event(store: TenantStore, event: Event, rules: Sequence[Subscription], standing: frozenset[str]) -> _Verdict:
+def _judge_event(store: TenantStore, event: Event, around: _Surroundings) -> _Verdict:
     """Decide from what the event recorded, never from what its card is now (E17); the card must only still exist."""
     seen = event.attributes
-    if seen.observational:
-        return _Verdict(skip=OBSERVATIONAL)
-    if seen.machine_caused:
-        return _Verdict(skip=MACHINE_CAUSED)
-    if seen.concerns_card and not seen.tells_of_deletion and seen.subject not in standing:
+    if seen.concerns_card and not seen.tells_of_deletion and seen.subject not in around.standing:
         return _Verdict(skip=CARD_GONE)
-    rows = tuple(
-        NewEffect(
-            tenant_id=store.tenant_id,
-            seq=event.seq,
-            event_id=event.event_id,
-            kind=LAUNCH,
-            attributes=seen,
-            sub_id=rule.sub_id,
-            bot_id=rule.bot_id,
-            trace=event.trace,
+    rows = [*_projections(store, event, around)]
+    skip = OBSERVATIONAL if seen.observational else MACHINE_CAUSED if seen.machine_caused else ""
+    if not skip:
+        rows.extend(
+            _row(store, event, LAUNCH, sub_id=rule.sub_id, bot_id=rule.bot_id)
+            for rule in around.rules
+            if not rule.horizon.covers(event.seq) and mismatch(rule, seen) is None
         )
-        for rule in rules
-        if not rule.horizon.covers(event.seq) and mismatch(rule, seen) is None
-    )
     for row in rows:
         store.effects.check(row)
-    return _Verdict(rows=rows)
+    return _Verdict(rows=tuple(rows), skip=skip)
+
+
+def _projections(store: TenantStore, event: Event, around: _Surroundings) -> Iterator[NewEffect]:
+    """A move on a bound board is owed to no subscription, and whoever made it (E22)."""
+    if event.attributes.tells_of_move and event.attributes.snapshot.board in around.bound:
+        yield _row(store, event, PROJECTION)
+
+
+def _row(store: TenantStore, event: Event, kind: str, *, sub_id: str = "", bot_id: str = "") -> NewEffect:
+    return NewEffect(
+        tenant_id=store.tenant_id,
+        seq=event.seq,
+        event_id=event.event_id,
+        kind=kind,
+        attributes=event.attributes,
+        sub_id=sub_id,
+        bot_id=bot_id,
+        trace=event.trace,
+    )
 
 
 def _dead_event(store: TenantStore, entry: Event | Undecodable, error: str) -> NewEffect:

@@ -135,6 +135,15 @@ def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Seq
     """Fill what is missing and over age (E04); else note down how far the numbers have come, and wait (E03)."""
     limits = runtime.limits
     head = store.log.head()
+    if head.last_seq < cursor.seq:
+        _log.error(
+            "tenant %s: its counter stands at %d, below its cursor at %d, as after a restore of an older copy; what is"
+            " numbered below the cursor would be passed unseen, so nothing is drained",
+            store.tenant_id,
+            head.last_seq,
+            cursor.seq,
+        )
+        return Look(Step.BLOCKED, cursor.seq)
     if not seqs and head.last_seq <= cursor.seq:
         return Look(Step.CAUGHT_UP, cursor.seq)
     # Beyond a full batch nothing was read, so nothing there is known to be missing.

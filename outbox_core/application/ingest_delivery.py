@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from outbox_core.application.patience import patiently
-from outbox_core.application.run_in_transaction import run_in_transaction
+from outbox_core.application.change_card import snapshot_after, stored_card
+from outbox_core.application.run_once import run_once
 from outbox_core.domain.board import apply_change
-from outbox_core.domain.errors import CardNotFoundError
 from outbox_core.domain.event import Attributes, NewEvent, Snapshot
 
 if TYPE_CHECKING:
@@ -42,41 +41,29 @@ def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) ->
     Asks a store that does not answer again for GAP_GRACE: a forge does not send twice by itself. Raises TransientError
     after that, and the same call may then be made again; EventTooLargeError or InvalidInputError with nothing written.
     """
+    change = delivery.change
 
-    def body(transaction: OutboxTransaction) -> tuple[int | None, OutboxTransaction]:
-        # The card is read first: whoever commits this delivery after that collides with us on the card, and whoever
-        # committed it before is found here.
-        change = delivery.change
-        card = _stored(store, change.card_id, transaction.transaction) if change else _spoken_of(store, delivery)
-        known = store.log.find([delivery.event_id]).get(delivery.event_id)
-        if known is not None:
-            return known, transaction
+    def read(transaction: Transaction) -> Card | None:
+        return stored_card(store, change.card_id, transaction) if change else _spoken_of(store, delivery)
+
+    def write(transaction: OutboxTransaction, card: Card | None) -> None:
         if change is None:
             transaction.append_event(
                 _event(delivery, card.card_id if card else delivery.subject, _seen(delivery, card))
             )
         else:
             after = _change(store, card, change, transaction.transaction)
-            transaction.append_event(_event(delivery, after.card_id, _moved(delivery, card, after)))
-        return None, transaction
+            transaction.append_event(_event(delivery, after.card_id, _moved(delivery, change, card, after)))
 
-    give_up = runtime.clock.monotonic() + runtime.limits.gap_grace.total_seconds()
-    known, transaction = patiently(runtime.clock, give_up, lambda: run_in_transaction(store, runtime, body))
-    if known is not None:
-        return Ingested(delivery.event_id, known, fresh=False)
-    appended = transaction.published[delivery.event_id]
+    once = run_once(store, runtime, delivery.event_id, read, write)
+    if once.known is not None:
+        return Ingested(delivery.event_id, once.known, fresh=False)
+    appended = once.published[delivery.event_id]
     return Ingested(delivery.event_id, appended.seq, fresh=not appended.duplicate)
 
 
-def _stored(store: TenantStore, card_id: str, transaction: Transaction | None = None) -> Card | None:
-    try:
-        return store.cards.get(card_id, transaction)
-    except CardNotFoundError:
-        return None
-
-
 def _spoken_of(store: TenantStore, delivery: Delivery) -> Card | None:
-    return store.cards.linked(delivery.card_link) if delivery.card_link else _stored(store, delivery.subject)
+    return store.cards.linked(delivery.card_link) if delivery.card_link else stored_card(store, delivery.subject)
 
 
 def _change(store: TenantStore, card: Card | None, change: CardChange, transaction: Transaction) -> Card:
@@ -85,15 +72,11 @@ def _change(store: TenantStore, card: Card | None, change: CardChange, transacti
     return after if after == card else store.cards.put(after, transaction)
 
 
-def _moved(delivery: Delivery, before: Card | None, after: Card) -> Snapshot:
-    """Return the card after the change; `author` is who acted, not who opened the card."""
-    return Snapshot(
-        state=after.state,
-        from_state=before.state if before and before.state != after.state else "",
-        labels=after.labels,
-        repo=after.repo,
-        author=delivery.actor,
-    )
+def _moved(delivery: Delivery, change: CardChange, before: Card | None, after: Card) -> Snapshot:
+    """Return the card after the change; where the delivery itself tells of a move, the card came from where it says."""
+    snapshot = snapshot_after(before, after, delivery.actor)
+    told = change.from_state if after.state == change.state != change.from_state else None
+    return replace(snapshot, from_state=told) if told else snapshot
 
 
 def _seen(delivery: Delivery, card: Card | None) -> Snapshot:
@@ -104,6 +87,7 @@ def _seen(delivery: Delivery, card: Card | None) -> Snapshot:
         labels=card.labels,
         repo=card.repo or delivery.seen.repo,
         author=delivery.actor,
+        board=card.board,
     )
 
 

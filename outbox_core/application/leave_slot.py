@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.slots")
 
 
-def leave_slot(store: TenantStore, lane: Lane, token: str) -> None:
-    """Give `token` back. A token that is not held any more changes nothing."""
+def leave_slot(store: TenantStore, lane: Lane, token: str) -> bool:
+    """Give `token` back; return whether all slots were taken until now. One that is not held changes nothing."""
     try:
-        store.slots.give_back(lane, token)
+        return store.slots.give_back(lane, token)
     except TransientError as error:
         _log.info("tenant %s: a %s slot ends by itself: %s", store.tenant_id, lane, error)
+        return False

@@ -6,9 +6,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outbox_core.application.execute_effect import Known, execute_effect
+from outbox_core.application.execute_effect import execute_effect
 from outbox_core.application.hand import Hand
 from outbox_core.application.heart import Heart
+from outbox_core.application.known import read_known
 from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.patience import patiently
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from outbox_core.application.known import Known
     from outbox_core.domain.effect import Claim, Effect, Settlement
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
@@ -55,9 +57,25 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
         leave_slot(store, Lane.SLICE, slot)
         raise
     goes_on = report.more and store.slots.extend(Lane.SLICE, slot, hold)
-    if not (goes_on and runtime.hints.slice(store.tenant_id, slot)):
-        leave_slot(store, Lane.SLICE, slot)
+    if goes_on and runtime.hints.slice(store.tenant_id, slot):
+        return report
+    if leave_slot(store, Lane.SLICE, slot) and not report.more:
+        _look_again(store, runtime)
     return report
+
+
+def _look_again(store: TenantStore, runtime: Runtime) -> None:
+    """Offer a slice for what became due while all slots were held by slices that would claim no more.
+
+    Whoever made it was refused a slot, and none of those slices has seen it.
+    """
+    try:
+        due = store.effects.is_due()
+    except TransientError as error:
+        _log.info("tenant %s: a sweep will see what is due: %s", store.tenant_id, error)
+        return
+    if due:
+        offer_slice(store, runtime)
 
 
 def _work(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
@@ -101,7 +119,7 @@ class _Turn:
         )
         try:
             with heart:
-                known = _read_known(self._store, self._claim)
+                known = read_known(self._store, self._claim)
                 for effect in self._claim.effects:
                     if self._runtime.stopping():
                         break
@@ -150,16 +168,7 @@ class _Turn:
         rule = known.rules.get(effect.sub_id)
         bot = None if rule is None or isinstance(rule, str) else self._runtime.bots.get(rule.bot_id)
         limits = self._runtime.limits
-        return min((bot and bot.time_limit) or limits.effect_time_limit, limits.max_time_limit)
-
-
-def _read_known(store: TenantStore, claim: Claim) -> Known:
-    """Read what the rows of a claim need, each in one call; rules by what they are now (E34)."""
-    return Known(
-        finished=store.effects.finished_runs([effect.effect_id for effect in claim.effects]),
-        rules=store.subscriptions.get({effect.sub_id for effect in claim.effects}),
-        events=store.log.get({effect.event_id for effect in claim.effects}),
-    )
+        return limits.effect_time_limit if bot is None else bot.limit(limits)
 
 
 def _log_settled(

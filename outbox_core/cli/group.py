@@ -15,6 +15,8 @@ _COMMANDS = {
     "schema": "outbox_core.cli.schema:schema",
     "ingest": "outbox_core.cli.ingest:ingest",
     "subscriptions": "outbox_core.cli.subscriptions:subscriptions",
+    "boards": "outbox_core.cli.boards:boards",
+    "cards": "outbox_core.cli.cards:cards",
     "effects": "outbox_core.cli.effects:effects",
     "stats": "outbox_core.cli.stats:stats",
 }

@@ -43,7 +43,7 @@ def _terms(option: str, name: str, text: str) -> Callable[[_Command], _Command]:
 @click.argument("sub_id", metavar="[ID]", required=False)
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), help="Read it from JSON.")
 @click.option("--bot", "bot_id", metavar="BOT", help="The bot that a match launches.")
-@_terms("--source", "sources", "Match this source: board, forge, app.")
+@_terms("--source", "sources", "Match this source: board, forge, app, cloudevents.")
 @_terms("--type", "types", "Match this type, such as issues or pull_request.")
 @_terms("--action", "actions", "Match this action, such as opened.")
 @_terms("--state", "subject_states", "Match this state of the subject, such as closed.")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from outbox_core.domain.event import Event
+    from outbox_core.domain.limits import Limits
 
 
 class BotTransaction(Protocol):
@@ -61,6 +62,11 @@ class Bot:
     def __post_init__(self) -> None:
         require_id(self.bot_id, "bot id")
 
+    def limit(self, limits: Limits) -> timedelta:
+        """Return how long one try may take."""
+        most = limits.transactional_time_limit if self.transactional else limits.max_time_limit
+        return min(self.time_limit or limits.effect_time_limit, most)
+
 
 def event_argument(event: Event) -> dict[str, Any]:
     """Return the event as the argument that `args_var` names: one JSON object."""
@@ -77,5 +83,6 @@ def event_argument(event: Event) -> dict[str, Any]:
         "labels": list(seen.snapshot.labels),
         "repo": seen.snapshot.repo,
         "author": seen.snapshot.author,
+        "board": seen.snapshot.board,
         "data": dict(event.data),
     }

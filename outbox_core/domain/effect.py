@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from outbox_core.domain import effect_lifecycle as lifecycle
 from outbox_core.domain.errors import InvariantError
-from outbox_core.domain.identity import dead_event_key, launch_key
+from outbox_core.domain.identity import dead_event_key, launch_key, projection_key
 from outbox_core.domain.limits import MAX_ERROR_CHARS
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from outbox_core.domain.limits import Limits
 
 LAUNCH = "launch"
+PROJECTION = "projection"
 DEAD_EVENT = "dead_event"
 DELIVERED = "delivered"
+PROMOTED = "promoted"
 
 
 class DropReason(StrEnum):
@@ -35,11 +37,27 @@ class DropReason(StrEnum):
     SUBSCRIPTION_NOT_FOUND = "subscription_not_found"
     SUBSCRIPTION_DISABLED = "subscription_disabled"
     SUBSCRIPTION_EDITED = "subscription_no_longer_matches"
+    LABEL_SPENT = "label_spent_by_another"
+    CARD_GONE = "card_gone"
+
+
+def key_of(kind: str, tenant_id: str, event_id: str, sub_id: str) -> str | None:
+    """Return the key that the fields of a launch or a projection yield, None for any other kind."""
+    match kind:
+        case "launch":
+            return launch_key(tenant_id, event_id, sub_id)
+        case "projection":
+            return projection_key(tenant_id, event_id)
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEffect:
-    """A row to be materialized. A launch has a sub_id and a bot; a dead event has an error and is born failed."""
+    """A row to be materialized.
+
+    A launch has a sub_id and a bot, a projection neither; a dead event has an error and is born failed.
+    """
 
     tenant_id: str
     seq: int
@@ -55,9 +73,8 @@ class NewEffect:
     @property
     def effect_id(self) -> str:
         """The row key; two drains of one event collapse on it."""
-        if self.kind == DEAD_EVENT:
-            return dead_event_key(self.tenant_id, self.document_id)
-        return launch_key(self.tenant_id, self.event_id, self.sub_id)
+        key = key_of(self.kind, self.tenant_id, self.event_id, self.sub_id)
+        return dead_event_key(self.tenant_id, self.document_id) if key is None else key
 
     @property
     def birth(self) -> Edge:
@@ -69,7 +86,8 @@ class NewEffect:
 class Effect:
     """A claimed row. `owner` is the tenant that its key names; `attempts` counts spent tries, `claims` every claim.
 
-    `attempts` already holds what a reclaim added; `waiting_since` is when its bot first asked to be retried later.
+    `attempts` already holds what a reclaim added; `waiting_since` is when its bot first asked to be retried later;
+    `consume_marked` says that its labels were consumed for it.
     """
 
     effect_id: str
@@ -87,6 +105,7 @@ class Effect:
     created_at: datetime
     waiting_since: datetime | None
     trace: Mapping[str, str]
+    consume_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +144,9 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The bot finished; `run` is None where an earlier claim's record already says so."""
+    """What was owed has happened; `run` is None where there is none, or an earlier claim's record already says so."""
 
-    run: RunRecord | None
+    run: RunRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class NotBefore(StrEnum):
 
 
 class Flag(StrEnum):
-    """What becomes of runs_alone, done_at or waiting_since."""
+    """What becomes of runs_alone, consume_marked, done_at or waiting_since."""
 
     KEEP = "kept"
     SET = "set"
@@ -81,6 +81,7 @@ class Edge:
     not_before: NotBefore = NotBefore.KEEP
     due_at: Flag = Flag.KEEP
     runs_alone: Flag = Flag.KEEP
+    consumed: Flag = Flag.KEEP
     done_at: Flag = Flag.KEEP
     waiting: Flag = Flag.KEEP
     promise: str
@@ -94,6 +95,7 @@ BORN_DEAD = Edge(name="born_dead", sources=(), target=State.FAILED, fence=Fence.
 CLAIM = Edge(name="claim", sources=_P, guard=Guard.DUE, target=State.CLAIMED, fence=Fence.MINT, not_before=NotBefore.LEASE, due_at=Flag.SET, promise="E25")  # noqa: E501
 RECLAIM = Edge(name="reclaim", sources=_C, guard=Guard.LEASE_OVER, target=State.CLAIMED, fence=Fence.MINT, attempts=Attempts.SPEND, not_before=NotBefore.LEASE, runs_alone=Flag.SET, promise="E28")  # noqa: E501
 RENEW = Edge(name="renew", sources=_C, target=State.CLAIMED, not_before=NotBefore.LEASE, promise="E32")
+MARK_CONSUMED = Edge(name="mark_consumed", sources=_C, target=State.CLAIMED, consumed=Flag.SET, promise="E36")
 PARK_HUNG = Edge(name="park_hung", sources=_C, target=State.FAILED, promise="E29")
 DONE = Edge(name="done", sources=_C, target=State.DONE, done_at=Flag.SET, promise="E35")
 DROP = Edge(name="drop", sources=_C, target=State.DONE, done_at=Flag.SET, promise="E34")
@@ -112,6 +114,7 @@ EDGES = (
     CLAIM,
     RECLAIM,
     RENEW,
+    MARK_CONSUMED,
     PARK_HUNG,
     DONE,
     DROP,

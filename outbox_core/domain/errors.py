@@ -56,6 +56,10 @@ class CardNotFoundError(DefinitiveError):
     """The card does not exist, or is deleted."""
 
 
+class BoardNotFoundError(DefinitiveError):
+    """The tenant has no such board, or the board no such column."""
+
+
 class SubscriptionNotFoundError(DefinitiveError):
     """The tenant has no such subscription."""
 
@@ -98,6 +102,17 @@ class EventConflictError(OutboxError):
 
 class InvariantError(OutboxError):
     """The program broke one of its own rules."""
+
+
+class BotOverstayedError(BaseException):
+    """Raised inside a bot that runs for longer than its limit; the try is spent.
+
+    It is no Exception, so that a bot's own `except Exception` lets it pass; a bot must not catch it.
+    """
+
+    def __init__(self, limit: timedelta) -> None:
+        super().__init__(f"overstayed its limit of {limit.total_seconds():g}s")
+        self.limit = limit
 
 
 class RetryLater(Exception):  # noqa: N818 - what a bot says, not what went wrong

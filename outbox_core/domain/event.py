@@ -13,8 +13,10 @@ from outbox_core.domain.identity import require_id
 BOARD = "board"
 FORGE = "forge"
 APP = "app"
+CLOUDEVENTS = "cloudevents"
 
-MACHINE_REASONS = frozenset({"watchdog", "state_rename", "state_delete", "field_rename"})
+WATCHDOG, STATE_RENAME, STATE_DELETE = "watchdog", "state_rename", "state_delete"
+MACHINE_REASONS = frozenset({WATCHDOG, STATE_RENAME, STATE_DELETE, "field_rename"})
 """Reasons that say a machine's hand caused the change; such an event launches nothing (E18)."""
 
 DELETION_ACTIONS = frozenset({"deleted", "transferred"})
@@ -23,13 +25,14 @@ DELETION_ACTIONS = frozenset({"deleted", "transferred"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The attributes that rules match, as they were when the event happened (E17)."""
+    """The attributes that rules match, as they were when the event happened (E17), and the board of its card."""
 
     state: str = ""
     from_state: str = ""
     labels: tuple[str, ...] = ()
     repo: str = ""
     author: str = ""
+    board: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,11 @@ class Attributes:
     def concerns_card(self) -> bool:
         """The subject is a card of the tenant's board; elsewhere it is free text."""
         return self.source == BOARD and bool(self.subject)
+
+    @property
+    def tells_of_move(self) -> bool:
+        """The event's card went from one state to another: a bound board is owed its projection, whoever moved it."""
+        return self.concerns_card and bool(self.snapshot.board) and bool(self.snapshot.from_state)
 
     @property
     def tells_of_deletion(self) -> bool:

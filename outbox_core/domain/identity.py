@@ -15,7 +15,7 @@ from outbox_core.domain.limits import MAX_ID_CHARS
 _ID = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_ID_CHARS}}}", re.ASCII)
 _JOIN = "|"
 
-PROJECTION = "#projection"
+_PROJECTION = "#projection"
 DEAD_EVENT = "#event"
 
 
@@ -56,6 +56,11 @@ def split_key(key: str) -> tuple[str, ...]:
 def launch_key(tenant_id: str, event_id: str, sub_id: str) -> str:
     """Return the row key of a launch: never the number, which a restored database gives again."""
     return join_key(tenant_id, event_id, sub_id)
+
+
+def projection_key(tenant_id: str, event_id: str) -> str:
+    """Return the row key of a projection; no subscription's id can be its last part (E22)."""
+    return join_key(tenant_id, event_id, _PROJECTION)
 
 
 def dead_event_key(tenant_id: str, document_id: str) -> str:

@@ -41,6 +41,9 @@ MAX_COMMAND_ROWS = 1_000
 EVENT_BYTES_CEILING = 2 * 1024 * 1024
 """The stored form of the densest JSON is under seven times its text, and a document is at most 16 MB."""
 
+MAX_COLUMN_CARDS = 1_000
+"""How many cards a column may hold when it is renamed or removed: they all move along in one transaction."""
+
 FILL_TIME = timedelta(milliseconds=500)
 """How long filling holes may wait behind an open transaction."""
 
@@ -80,6 +83,7 @@ class Limits:
     effect_lease: timedelta = timedelta(seconds=60)
     effect_time_limit: timedelta = timedelta(seconds=60)
     max_time_limit: timedelta = timedelta(hours=1)
+    kill_grace: timedelta = timedelta(seconds=30)
     transactional_time_limit: timedelta = timedelta(seconds=45)
     tenant_slots: int = 4
     slot_hold: timedelta = timedelta(seconds=30)

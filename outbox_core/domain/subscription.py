@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.event import BOARD
 from outbox_core.domain.identity import require_id
 from outbox_core.domain.sequence import Horizon
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from outbox_core.domain.event import Attributes
 
 DIRECT = "direct"
+BOARD_MODE = "board"
 
 
 class Term(StrEnum):
@@ -65,7 +67,8 @@ class Subscription:
     """A rule of one tenant. `repo` "" means every repo and none; `horizon` keeps history from firing (E07).
 
     `vars` are fixed arguments of the bot, `args_var` names the argument that receives the event. `origin` and
-    `created_by` say who made the rule.
+    `created_by` say who made the rule. Mode `direct` launches the bot, mode `board` stamps it on the card. A launch
+    with `consume_labels` takes those labels off the card first, once per arming (E36).
     """
 
     tenant_id: str
@@ -74,6 +77,7 @@ class Subscription:
     match: Match = field(default_factory=Match)
     repo: str = ""
     mode: str = DIRECT
+    consume_labels: tuple[str, ...] = ()
     vars: Mapping[str, Any] = field(default_factory=dict)
     args_var: str = ""
     enabled: bool = True
@@ -90,6 +94,8 @@ class Subscription:
             if not name.isidentifier():
                 msg = f"vars: {name!r} cannot be the name of an argument"
                 raise InvalidInputError(msg)
+        if self.consume_labels:
+            _require_consumable(self)
         if self.args_var and self.args_var in self.vars:
             msg = f"args_var {self.args_var!r} is also one of vars"
             raise InvalidInputError(msg)
@@ -105,8 +111,10 @@ def differences(known: Subscription, given: Subscription) -> list[str]:
         for name in ("bot_id", "repo", "mode", "args_var")
         if (there := getattr(known, name)) != (here := getattr(given, name))
     ]
-    for name in Match.__slots__:
-        there, here = (sorted(set(getattr(rule.match, name))) for rule in (known, given))
+    terms = {name: [getattr(rule.match, name) for rule in (known, given)] for name in Match.__slots__}
+    terms["consume_labels"] = [known.consume_labels, given.consume_labels]
+    for name, both in terms.items():
+        there, here = (sorted(set(values)) for values in both)
         if there != here:
             told.append(f"{name} are {there}, not {here}")
     absent = object()
@@ -122,6 +130,19 @@ def _listed(value: Any) -> Any:  # noqa: ANN401 - a value of a JSON object
     if isinstance(value, list | tuple):
         return [_listed(inner) for inner in value]
     return (type(value), value)
+
+
+def _require_consumable(rule: Subscription) -> None:
+    """One-shots are labels that the rule demands, of a card, for a launch."""
+    for label in rule.consume_labels:
+        if label.casefold() not in _folded(rule.match.labels):
+            raise InvalidInputError(f"consume_labels: {label!r} is not among the labels that the rule matches; add it")
+    if rule.mode != DIRECT:
+        raise InvalidInputError(
+            f"consume_labels needs mode {DIRECT}: a stamp launches nothing that could spend a label"
+        )
+    if rule.match.sources != (BOARD,):
+        raise InvalidInputError(f"consume_labels needs sources [{BOARD}]: elsewhere there is no card to take them off")
 
 
 def mismatch(subscription: Subscription, attributes: Attributes) -> Term | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from outbox_core.domain.board import Card
     from outbox_core.ports.transactions import Transaction
@@ -27,6 +27,14 @@ class Cards(Protocol):
 
         Of several, the one that changed last. A forge names a pull request by two ids, and by one link.
         """
+        ...
+
+    def in_column(self, board_id: str, column: str, transaction: Transaction, limit: int) -> Sequence[Card]:
+        """Return up to `limit` cards of a board that stand in a column, archived ones included, deleted ones not."""
+        ...
+
+    def listed(self, board_id: str, *, after: str = "", limit: int = 100) -> Sequence[Card]:
+        """Return cards of a board that are neither deleted nor archived, by id, from above `after`."""
         ...
 
     def put(self, card: Card, transaction: Transaction) -> Card:

@@ -73,11 +73,22 @@ class EffectOutbox(Protocol):
         """
         ...
 
+    def mark_consumed(self, transaction: Transaction, claim: Claim, effect_id: str) -> None:
+        """Note down, inside the transaction that consumes its labels, that they were consumed for this row (E36).
+
+        Raises ClaimLostError where the claim does not hold the row any more; the transaction must then be left.
+        """
+        ...
+
     def settle_in(self, transaction: Transaction, claim: Claim, effect_id: str, settlement: Settlement) -> None:
         """Write one row's run record and settlement inside a transaction.
 
         Raises ClaimLostError where the claim does not hold the row any more; the transaction must then be left.
         """
+        ...
+
+    def is_due(self) -> bool:
+        """Say whether a live row is due now, by the server's time."""
         ...
 
     def next_due(self) -> datetime | None:

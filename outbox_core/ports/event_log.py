@@ -66,8 +66,8 @@ class EventLog(Protocol):
         """
         ...
 
-    def find(self, event_ids: Iterable[str]) -> Mapping[str, int]:
-        """Return the number of each event id that a majority holds."""
+    def find(self, event_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, int]:
+        """Return the number of each event id that a majority holds; in a transaction, that the transaction sees."""
         ...
 
     def get(self, event_ids: Iterable[str]) -> Mapping[str, Event | Undecodable]:

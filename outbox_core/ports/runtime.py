@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from outbox_core.domain.limits import Limits
+from outbox_core.domain.rarely import Rarely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from outbox_core.domain.bot import Bot
+    from outbox_core.domain.projector import Projector
     from outbox_core.ports.hints import Hints
 
 
@@ -46,18 +50,60 @@ class Bots(Protocol):
         ...
 
 
+class Projectors(Protocol):
+    """The projectors this process knows."""
+
+    def get(self, kind: str) -> Projector | None:
+        """Return the projector of a binding's kind, None where this process does not know it."""
+        ...
+
+
+class NoProjectors:
+    """Knows none."""
+
+    def get(self, kind: str) -> Projector | None:  # noqa: ARG002 - the port's name
+        """Return None."""
+        return None
+
+
+class Interrupt(Protocol):
+    """What ends foreign code that does not end by itself."""
+
+    def limit(self, duration: timedelta) -> AbstractContextManager[None]:
+        """Return a block in which code that runs for longer than `duration` is interrupted by BotOverstayedError.
+
+        The error is raised within the block alone, and again from time to time while the block goes on. Where the
+        process cannot interrupt the code, it runs on.
+        """
+        ...
+
+
+class NoInterrupt:
+    """Interrupts nothing: the lease ends, and the fence does the rest."""
+
+    def limit(self, duration: timedelta) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's name
+        """Return a block that does nothing."""
+        return nullcontext()
+
+
 def _never() -> bool:
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """The surroundings of a use case. `worker` names this process in rows; `stopping` says that it shuts down."""
+    """The surroundings of a use case.
+
+    `worker` names this process in rows; `stopping` says that it shuts down; `said` keeps alarms from repeating.
+    """
 
     clock: Clock
     entropy: Entropy
     hints: Hints
     bots: Bots
+    projectors: Projectors = field(default_factory=NoProjectors)
+    interrupt: Interrupt = field(default_factory=NoInterrupt)
     limits: Limits = field(default_factory=Limits)
+    said: Rarely = field(default_factory=Rarely)
     worker: str = "local"
     stopping: Callable[[], bool] = _never

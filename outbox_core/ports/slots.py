@@ -36,5 +36,8 @@ class Slots(Protocol):
         ...
 
     def give_back(self, lane: Lane, token: str) -> bool:
-        """Free a slot; a token that is not held changes nothing."""
+        """Free a slot; return whether until now all of the lane were taken, so that an offer may have been refused.
+
+        A token that is not held changes nothing, and returns False.
+        """
         ...

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from outbox_core.ports.boards import Boards
     from outbox_core.ports.cards import Cards
     from outbox_core.ports.drain_progress import DrainProgress
     from outbox_core.ports.effect_outbox import EffectOutbox
@@ -25,6 +26,7 @@ class TenantStore:
     progress: DrainProgress
     effects: EffectOutbox
     subscriptions: Subscriptions
+    boards: Boards
     cards: Cards
     slots: Slots
     transactions: Transactions

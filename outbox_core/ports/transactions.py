@@ -31,12 +31,23 @@ class Transaction(Protocol):
 
 
 class Transactions(Protocol):
-    """Opens transactions that read one majority snapshot."""
+    """Opens transactions that read one majority snapshot, and takes part in those of a caller."""
 
     def begin(self) -> AbstractContextManager[Transaction]:
         """Open a transaction; leaving the block without `commit` undoes it.
 
         An exception of the body that the store labels as contention leaves as ContentionError; any other passes
         unchanged. Raises TransientError where none can be opened.
+        """
+        ...
+
+    def adopt(self, session: object) -> AbstractContextManager[Transaction]:
+        """Take part in the open transaction of a caller's own session; leaving the block neither commits nor undoes it.
+
+        The caller commits: `commit` raises InvariantError. A ContentionError or an EventConflictError that leaves the
+        block means that the transaction is undone; it leaves as a ContentionError, in a form that the session's own way
+        of running a transaction again understands. What is done in the block ends within OP_TIMEOUT. Raises
+        InvalidInputError, in one line, where no transaction is open, it would not commit to a majority, or the session
+        is another store's; the twin has no sessions. Raises TransientError.
         """
         ...

@@ -13,7 +13,8 @@ from pydantic_core import from_json
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError
 from outbox_core.domain.forge_delivery import Delivery, Ignored
 from outbox_core.domain.identity import fitting_id
-from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, CONCERNS_NO_CARD, OTHER_KINDS
+from outbox_core.sources.github_items import read_item
+from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, CONCERNS_NO_CARD, ITEM_KINDS, OTHER_KINDS
 from outbox_core.sources.github_payloads import read_payload
 
 if TYPE_CHECKING:
@@ -67,11 +68,15 @@ def read_verified(kind: str, delivery: str, payload: object) -> Delivery | Ignor
     if not isinstance(payload, dict):
         raise InvalidInputError(f"the payload is {_json_name(payload)}; GitHub sends a JSON object")
     place = CARD_KINDS.get(kind) or COMMENT_KINDS.get(kind)
-    if place is None:
+    if place is None and kind not in ITEM_KINDS:
         _require_known(kind)
         return Ignored(event_id=event_id, kind=kind, reason=CONCERNS_NO_CARD)
     try:
-        read = read_payload(event_id, kind, place, payload, touches_card=kind in CARD_KINDS)
+        read = (
+            read_item(event_id, kind, payload)
+            if place is None
+            else read_payload(event_id, kind, place, payload, touches_card=kind in CARD_KINDS)
+        )
     except InvalidInputError as error:
         raise InvalidInputError(f"this {kind} delivery is not as GitHub sends it: {error}") from None
     if event_id == delivery:
@@ -94,7 +99,7 @@ def require_size(size: int, max_bytes: int) -> None:
     if size > max_bytes:
         raise InvalidInputError(
             f"the body is {size:,} bytes, the limit is {max_bytes:,}; "
-            "in the webhook's settings, choose only issues, pull requests and their comments"
+            "in the webhook's settings, choose only issues, pull requests, their comments and project items"
         )
 
 
@@ -119,7 +124,7 @@ def _required(headers: Mapping[str, str], name: str) -> str:
 def _require_known(kind: str) -> None:
     if kind in OTHER_KINDS:
         return
-    near = get_close_matches(kind[:80], [*CARD_KINDS, *COMMENT_KINDS, *sorted(OTHER_KINDS)], n=1)
+    near = get_close_matches(kind[:80], [*CARD_KINDS, *COMMENT_KINDS, *ITEM_KINDS, *sorted(OTHER_KINDS)], n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InvalidInputError(f"GitHub has no event {kind[:80]!r}{hint}")
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 CARD_KINDS = {"issues": "issue", "pull_request": "pull_request"}
 """Kinds that change a card, and where the payload holds it."""
 
+ITEM_KINDS = ("project_card", "projects_v2_item")
+"""Kinds that change a card of a project, which stands beside the issue or pull request that it may show."""
+
 COMMENT_KINDS = {
     "issue_comment": "issue",
     "pull_request_review": "pull_request",
@@ -75,10 +78,8 @@ OTHER_KINDS = frozenset(
         "personal_access_token_request",
         "ping",
         "project",
-        "project_card",
         "project_column",
         "projects_v2",
-        "projects_v2_item",
         "projects_v2_status_update",
         "public",
         "push",

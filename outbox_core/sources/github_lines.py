@@ -6,47 +6,25 @@ A line is `{"event": …, "delivery": …, "payload": {…}}`, or, where its sig
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from outbox_core.domain.errors import InvalidInputError
-from outbox_core.domain.forge_delivery import Delivery, Ignored
 from outbox_core.sources.github import MAX_BODY_BYTES, parse_json, read_verified, require_signature, require_size
 from outbox_core.sources.github_payloads import where_and_why
+from outbox_core.sources.lines import Line, raw_lines, tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_ERRORS = 20
+    from outbox_core.domain.forge_delivery import Delivery, Ignored
+    from outbox_core.sources.lines import Checked
+
 _FORM = 'a line is one JSON object: {"event": …, "delivery": …, "payload": {…}}'
 _SIGNED_FORM = '{"event": …, "delivery": …, "body": "…", "signature": "sha256=…"}'
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SKIP_BYTES = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What the line of this number says, or why it cannot be taken: an error that names the line."""
-
-    number: int
-    said: Delivery | Ignored | InvalidInputError
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What a file holds: deliveries that become events, ignored ones by kind, and the errors of bad lines.
-
-    `errors` holds the first MOST_ERRORS, `bad` counts all of them.
-    """
-
-    deliveries: int
-    ignored: Counter[str]
-    bad: int
-    errors: tuple[InvalidInputError, ...]
+_QUOTED_BYTES = 1024 * 1024
 
 
 class _Envelope(BaseModel):
@@ -65,18 +43,7 @@ def check_lines(stream: BinaryIO, *, secret: str | None, max_bytes: int = MAX_BO
     A caller that then takes the file seeks back to its start and uses `read_lines`. Raises ConfigurationError for an
     empty secret.
     """
-    deliveries, bad, ignored = 0, 0, Counter[str]()
-    errors: list[InvalidInputError] = []
-    for line in read_lines(stream, secret=secret, max_bytes=max_bytes):
-        match line.said:
-            case Delivery():
-                deliveries += 1
-            case Ignored(kind=kind):
-                ignored[kind] += 1
-            case InvalidInputError() as error:
-                bad += 1
-                errors += [error] if len(errors) < MOST_ERRORS else []
-    return Checked(deliveries, ignored, bad, tuple(errors))
+    return tally(read_lines(stream, secret=secret, max_bytes=max_bytes))
 
 
 def read_lines(stream: BinaryIO, *, secret: str | None, max_bytes: int = MAX_BODY_BYTES) -> Iterator[Line]:
@@ -86,15 +53,11 @@ def read_lines(stream: BinaryIO, *, secret: str | None, max_bytes: int = MAX_BOD
     empty secret.
     """
     # A body stands in its line as a JSON text, which quoting lengthens.
-    longest = 2 * max_bytes + _SKIP_BYTES
-    number = 0
-    while raw := stream.readline(longest + 1):
-        number += 1
-        if number == 1:
-            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+    longest = 2 * max_bytes + _QUOTED_BYTES
+    for number, raw, size in raw_lines(stream, longest):
         try:
-            if len(raw) > longest:
-                require_size(len(raw) + _skip_line(stream, raw), max_bytes)
+            if size > longest:
+                require_size(size, max_bytes)
             if not raw.strip():
                 continue
             said: Delivery | Ignored | InvalidInputError = _read(raw, secret, max_bytes)
@@ -124,11 +87,3 @@ def _read(raw: bytes, secret: str | None, max_bytes: int) -> Delivery | Ignored:
         raise InvalidInputError(f"neither payload nor body; {_FORM}")
     require_size(len(raw), max_bytes)
     return read_verified(envelope.event, envelope.delivery, envelope.payload)
-
-
-def _skip_line(stream: BinaryIO, read: bytes) -> int:
-    """Read on to the line's end; return how many bytes that were."""
-    skipped = 0
-    while not read.endswith(b"\n") and (read := stream.readline(_SKIP_BYTES)):
-        skipped += len(read)
-    return skipped

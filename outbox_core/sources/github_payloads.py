@@ -28,7 +28,9 @@ MAX_LABELS = 100
 MOST_DATA_BYTES = 64 * 1024
 """What an event's data can come to at most, each character escaped: a quarter of what an event may be by default."""
 
-_UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time of a delivery that tells none: older than everything."""
+
 _WITHIN_64_BITS = 2**63 - 1
 
 
@@ -179,7 +181,7 @@ def read_payload(event_id: str, kind: str, place: str, payload: dict[str, Any], 
         type=kind,
         action=said.action,
         subject=card_id,
-        card_link=(_url(other_side.html_url) or _url(subject.html_url) or "") if other_side else "",
+        card_link=(url_of(other_side.html_url) or url_of(subject.html_url) or "") if other_side else "",
         actor=actor,
         change=_card_change(card_id, said, subject) if touches_card and other_side is None else None,
         seen=Snapshot(
@@ -203,12 +205,12 @@ def _card_change(card_id: str, said: _Payload, subject: _Subject) -> CardChange:
     label = (said.label.name,) if said.label else ()
     return CardChange(
         card_id=card_id,
-        at=subject.last_changed or _UNDATED,
-        title=_cut(subject.title, MAX_TITLE_CHARS),
-        body=_said(subject, "body", _cut(subject.body, MAX_BODY_CHARS)),
+        at=subject.last_changed or UNDATED,
+        title=cut(subject.title, MAX_TITLE_CHARS),
+        body=_said(subject, "body", cut(subject.body, MAX_BODY_CHARS)),
         state=subject.card_state,
         assignee=_said(subject, "assignee", subject.assignee.login if subject.assignee else None),
-        link=_url(subject.html_url),
+        link=url_of(subject.html_url),
         repo=said.repository.full_name if said.repository else None,
         author=subject.user.login if subject.user else None,
         opening_labels=subject.label_names if said.action == "opened" else (),
@@ -232,30 +234,30 @@ def _extract(said: _Payload, subject: _Subject, remark: _Comment | None) -> dict
     - what the action is about: `label`, `milestone`, `assignee`, `reviewer`, `before` and `after`, `changed` (names)
     - `sender` and `sender_type`
     """
-    return _present(
+    return present(
         {
             "number": subject.number,
-            "title": _cut(subject.title, MAX_TITLE_CHARS),
-            "url": _url(subject.html_url),
-            "body": _cut(subject.body, MAX_EXCERPT_CHARS),
+            "title": cut(subject.title, MAX_TITLE_CHARS),
+            "url": url_of(subject.html_url),
+            "body": cut(subject.body, MAX_EXCERPT_CHARS),
             "author": subject.user and subject.user.login,
             "draft": subject.draft,
-            "head": subject.head and _cut(subject.head.ref, MAX_TITLE_CHARS),
+            "head": subject.head and cut(subject.head.ref, MAX_TITLE_CHARS),
             "head_sha": subject.head and subject.head.sha,
-            "base": subject.base and _cut(subject.base.ref, MAX_TITLE_CHARS),
+            "base": subject.base and cut(subject.base.ref, MAX_TITLE_CHARS),
             "comment": remark
-            and _present(
+            and present(
                 {
                     "id": remark.id,
-                    "url": _url(remark.html_url),
+                    "url": url_of(remark.html_url),
                     "author": remark.user and remark.user.login,
-                    "body": _cut(remark.body, MAX_EXCERPT_CHARS),
-                    "path": _cut(remark.path, MAX_TITLE_CHARS),
+                    "body": cut(remark.body, MAX_EXCERPT_CHARS),
+                    "path": cut(remark.path, MAX_TITLE_CHARS),
                     "state": remark.state,
                 }
             ),
             "label": said.label and said.label.name,
-            "milestone": said.milestone and _cut(said.milestone.title, MAX_TITLE_CHARS),
+            "milestone": said.milestone and cut(said.milestone.title, MAX_TITLE_CHARS),
             "assignee": said.assignee and said.assignee.login,
             "reviewer": said.requested_reviewer and said.requested_reviewer.login,
             "before": said.before,
@@ -267,16 +269,17 @@ def _extract(said: _Payload, subject: _Subject, remark: _Comment | None) -> dict
     )
 
 
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
+def present(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what has no value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _cut(text: str | None, most_chars: int) -> str | None:
+def cut(text: str | None, most_chars: int) -> str | None:
     """Cut a text that is too long, and show that it was cut."""
     return text if text is None or len(text) <= most_chars else text[: most_chars - 1] + "…"
 
 
-def _url(text: str | None) -> str | None:
+def url_of(text: str | None) -> str | None:
     """Return a web address; one that is none, or that is too long to be one of GitHub's, is left out."""
     return text if text and len(text) <= MAX_URL_CHARS and text.startswith(("https://", "http://")) else None
 

@@ -5,35 +5,43 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from outbox_core.domain.event import APP, BOARD, FORGE
-from outbox_core.domain.subscription import DIRECT
-from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, ISSUE_SIDE_KIND
+from outbox_core.application.change_card import CARD_TYPE
+from outbox_core.domain.event import APP, BOARD, CLOUDEVENTS, FORGE
+from outbox_core.domain.subscription import BOARD_MODE, DIRECT
+from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, ISSUE_SIDE_KIND, ITEM_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from outbox_core.domain.subscription import Match, Subscription
 
-SOURCES = (BOARD, FORGE, APP)
-CARD_STATES = ("open", "closed", "merged")
-"""The states of a card that GitHub's deliveries set."""
+SOURCES = (BOARD, FORGE, APP, CLOUDEVENTS)
+_FREE = {APP, CLOUDEVENTS}
+"""Their events may have any type and state."""
 
-_TYPES_OF = {BOARD: tuple(CARD_KINDS), FORGE: (*COMMENT_KINDS, ISSUE_SIDE_KIND)}
+CARD_STATES = ("open", "closed", "merged")
+"""The states of an issue and of a pull request."""
+
+_IN_COLUMNS = (CARD_TYPE, *ITEM_KINDS)
+"""Types of events whose cards have their column for a state, which may be any."""
+
+_MODES = (DIRECT, BOARD_MODE)
+_TYPES_OF = {BOARD: (*CARD_KINDS, *_IN_COLUMNS), FORGE: (*COMMENT_KINDS, ISSUE_SIDE_KIND)}
 
 
 def why_it_never_fires(subscription: Subscription) -> tuple[str, ...]:
     """Return what in a rule no event can ever satisfy, one clause each; () where it may fire.
 
-    Events from an application (source `app`) may have any type and state, so only rules that exclude them are held
-    against GitHub's.
+    Events from an application (source `app`) and CloudEvents may have any type and state, so only rules that exclude
+    both are held against GitHub's.
     """
     return tuple(_clauses(subscription))
 
 
 def _clauses(subscription: Subscription) -> Iterator[str]:
     match = subscription.match
-    if subscription.mode != DIRECT:
-        yield f"mode {subscription.mode!r} is not known here; use {DIRECT!r}"
+    if subscription.mode not in _MODES:
+        yield f"mode {subscription.mode!r} is not known here; use {' or '.join(_MODES)}"
     for name in match.__slots__:
         if any(not value.strip() for value in getattr(match, name)):
             yield f"{name} holds an empty text"
@@ -47,13 +55,15 @@ def _clauses(subscription: Subscription) -> Iterator[str]:
 
 
 def _outside_of_sources(match: Match) -> Iterator[str]:
-    """Only where applications, which may say anything, are excluded."""
-    if not match.sources or APP in match.sources:
+    """Only where the sources that may say anything are excluded."""
+    if not match.sources or _FREE & set(match.sources):
         return
     yielded = [one for source in match.sources for one in _TYPES_OF[source]]
     for one in match.types:
         if one not in yielded:
             yield f"no type {one!r} comes from {' or '.join(match.sources)}{_hint(one, yielded)}"
+    if BOARD in match.sources and (not match.types or set(match.types) & set(_IN_COLUMNS)):
+        return
     for state in match.subject_states:
         if state not in CARD_STATES:
             yield f"no card has the state {state!r}{_hint(state, CARD_STATES)}"

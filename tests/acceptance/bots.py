@@ -52,3 +52,9 @@ def count_it(run: Run, seconds: float = 0) -> None:
     transaction.database["counted"].insert_one({"effect_id": run.effect_id}, session=transaction.session)
     time.sleep(seconds)
     note("runs", run)
+
+
+@bot("work-it")
+def work_it(run: Run, seconds: float = 0) -> None:  # noqa: ARG001 - a bot's signature
+    """Leaves no trace but its row."""
+    time.sleep(seconds)

@@ -57,7 +57,9 @@ def test_the_demo_settles_every_delivery_and_leaves_nothing(source: Path) -> Non
         folder = Path(name)
         done = play(folder, **({} if source == EXAMPLES else {"DEMO_INPUT": str(source)}))
         assert done.returncode == 0, done.stdout + done.stderr
-        assert len(re.findall(r" ok$", done.stdout, re.MULTILINE)) == 8
+        assert len(re.findall(r" ok$", done.stdout, re.MULTILINE)) == 12
+        assert "the one-shot 'go' is spent" in done.stdout
+        assert "20 mirrored, none launched; 1 move posted" in done.stdout
         assert "0 effects live" in done.stdout
         verdict = r"^all (\d+) events and (\d+) effects are settled as expected$"
         ((events, effects),) = re.findall(verdict, done.stdout, re.MULTILINE)

@@ -21,11 +21,10 @@ ANYTHING = {"Exception", "BaseException"}
 
 NAMED_EDGES = {
     "outbox_core/application/decide_batch.py": (1, "normalizing and matching one event: it is counted, then parked"),
-    "outbox_core/application/execute_effect.py": (
-        3,
-        "a bot's call, in a transaction and not, and its error's text: retried",
-    ),
+    "outbox_core/application/bot_words.py": (1, "the text of a bot's error is the bot's code too"),
     "outbox_core/application/heart.py": (1, "the heart: a beat that fails must not stop it"),
+    "outbox_core/application/launch_bot.py": (2, "a bot's call, in a transaction and not: retried"),
+    "outbox_core/application/project_move.py": (1, "a projector's call: retried"),
     "outbox_core/bots.py": (1, "importing a module of bots: the worker ends with one line that names it"),
     "tasks/hints.py": (2, "the hint queue: sending a hint, and closing what failed; a tick covers it"),
 }

@@ -23,6 +23,8 @@ VIOLATIONS = [
     ("layers", "outbox_core/ports/violation.py", "import outbox_core.application"),
     ("layers", "outbox_core/application/violation.py", "import outbox_core.adapters.mongo"),
     ("layers", "outbox_core/adapters/violation.py", "import outbox_core.embedded"),
+    ("layers", "outbox_core/adapters/violation.py", "import outbox_core.webhook"),
+    ("layers", "outbox_core/webhook/violation.py", "import outbox_core.cli"),
     ("layers", "outbox_core/unplaced.py", ""),
     ("core-without-celery", "outbox_core/adapters/violation.py", "import celery"),
     ("core-without-celery", "outbox_core/embedded/violation.py", "import redis"),

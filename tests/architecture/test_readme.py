@@ -58,6 +58,8 @@ def test_its_table_of_settings_is_the_settings_with_their_defaults() -> None:
     assert (shown["OUTBOX_HINTS"], settings.hints) == ("on", True)
     assert (shown["OUTBOX_BOTS"], settings.bots) == ("", ())
     assert (shown["OUTBOX_GITHUB_SECRET"], settings.github_secret) == ("", None)
+    assert (shown["OUTBOX_WEBHOOK_SECRETS"], settings.webhook_secrets) == ("", {})
+    assert (shown["OUTBOX_WEBHOOK_ALLOW_PRIVATE"], settings.webhook_allow_private) == ("off", ())
 
 
 def test_its_table_of_collections_is_the_schema() -> None:

@@ -116,3 +116,49 @@ def test_a_cards_field_of_a_later_version_survives_a_write(harness: Harness) -> 
     _put(harness.acme, replace(stored, title="new"))
     (document,) = harness.raw("board_cards")
     assert (document["title"], document["of_a_later_version"]) == ("new", "x")
+
+
+def test_a_columns_cards_are_those_that_stand_in_it_archived_ones_included_and_deleted_ones_not(
+    harness: Harness,
+) -> None:
+    now = harness.now()
+    for card in (
+        _card("here", board="b", state="todo"),
+        _card("archived", board="b", state="todo", archived_at=now),
+        _card("deleted", board="b", state="todo", deleted_at=now),
+        _card("elsewhere", board="b", state="done"),
+        _card("other-board", board="c", state="todo"),
+    ):
+        _put(harness.acme, card)
+    with harness.acme.transactions.begin() as transaction:
+        found = harness.acme.cards.in_column("b", "todo", transaction, 10)
+        assert sorted(card.card_id for card in found) == ["archived", "here"]
+        assert len(harness.acme.cards.in_column("b", "todo", transaction, 1)) == 1
+        assert harness.acme.cards.in_column("b", "never", transaction, 10) == []
+    with harness.other.transactions.begin() as transaction:
+        assert harness.other.cards.in_column("b", "todo", transaction, 10) == []
+
+
+def test_a_column_is_read_in_the_transactions_own_view(harness: Harness) -> None:
+    stored = _put(harness.acme, _card("c1", board="b", state="todo"))
+    _put(harness.acme, _card("c2", board="b", state="done"))
+    with harness.acme.transactions.begin() as transaction:
+        harness.acme.cards.put(replace(stored, state="done"), transaction)
+        _put(harness.acme, _card("late", board="b", state="done"))
+        found = harness.acme.cards.in_column("b", "done", transaction, 10)
+        assert {"c1", "c2"} <= {card.card_id for card in found}
+        assert harness.acme.cards.in_column("b", "todo", transaction, 10) == []
+
+
+def test_a_boards_cards_are_listed_by_id_page_by_page_without_what_is_gone_or_archived(harness: Harness) -> None:
+    now = harness.now()
+    for name in ("c3", "c1", "c2"):
+        _put(harness.acme, _card(name, board="b"))
+    _put(harness.acme, _card("c0", board="b", archived_at=now))
+    _put(harness.acme, _card("c4", board="b", deleted_at=now))
+    _put(harness.acme, _card("c5", board="other"))
+    listed = harness.acme.cards.listed
+    assert [card.card_id for card in listed("b")] == ["c1", "c2", "c3"]
+    assert [card.card_id for card in listed("b", limit=2)] == ["c1", "c2"]
+    assert [card.card_id for card in listed("b", after="c2", limit=2)] == ["c3"]
+    assert harness.other.cards.listed("b") == []

@@ -272,3 +272,15 @@ def test_times_of_the_log_are_the_servers(harness: Harness) -> None:
     distant = harness.other_process(timedelta(hours=1)).tenant("acme")
     mine, theirs = harness.acme.log.allocate(1).now, distant.log.allocate(1).now
     assert timedelta(0) <= theirs - mine < timedelta(minutes=1)
+
+
+@pytest.mark.promise("E46")
+def test_in_a_transaction_an_event_id_is_found_in_its_snapshot_and_among_its_own(harness: Harness) -> None:
+    store, wanted = harness.acme, ["before", "meanwhile", "own"]
+    append(store, "before")
+    with store.transactions.begin() as transaction:
+        assert dict(store.log.find(wanted, transaction)) == {"before": 1}
+        append(store, "meanwhile")
+        store.log.insert([event(store.log.allocate(1).first_seq, "own", now=harness.now())], transaction)
+        assert dict(store.log.find(wanted, transaction)) == {"before": 1, "own": 3}
+        assert dict(store.log.find(wanted)) == {"before": 1, "meanwhile": 2}

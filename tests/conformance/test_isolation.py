@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from outbox_core.domain import effect_lifecycle as lifecycle
-from outbox_core.domain.board import Card
+from outbox_core.domain.board import Binding, Board, Card
 from outbox_core.domain.errors import (
+    BoardNotFoundError,
     CardNotFoundError,
     ClaimLostError,
     EffectNotFoundError,
@@ -54,6 +55,7 @@ COLLECTIONS = (
     "drain_journal",
     "tenant_slots",
     "board_cards",
+    "boards",
 )
 
 
@@ -69,7 +71,11 @@ class Victim:
         assert store.progress.commit(read, seq=2, marks=(), poison=read.poison, entry=entry)
         store.subscriptions.add(subscription(tenant="other"))
         with store.transactions.begin() as transaction:
-            self.card = store.cards.put(Card(tenant_id="other", card_id="c1", link="l"), transaction)
+            self.card = store.cards.put(
+                Card(tenant_id="other", card_id="c1", link="l", board="b", state="todo"), transaction
+            )
+            board = Board(tenant_id="other", board_id="b", columns=("todo",), binding=Binding(kind="k", target="t"))
+            self.board = store.boards.put(board, transaction)
             transaction.commit()
         materialize(store, 3, now=harness.now())
         finished = claim(store, 1, LEASE)
@@ -86,6 +92,11 @@ def _in_transaction(store: TenantStore, call: Callable[[Any], object]) -> object
         answer = call(transaction)
         transaction.commit()
     return answer
+
+
+def _adopt(store: TenantStore, session: object) -> None:
+    with store.transactions.adopt(session):
+        pass
 
 
 def _raises(error: type[Exception], call: Callable[[], object]) -> bool:
@@ -146,6 +157,7 @@ ATTACKS: dict[str, Attack] = {
         ),
         True,
     ),
+    "effects.is_due": (lambda acme, _: acme.effects.is_due(), False),
     "effects.next_due": (lambda acme, _: acme.effects.next_due(), None),
     "effects.get": (lambda acme, _: _raises(EffectNotFoundError, lambda: acme.effects.get(_HELD)), True),
     "effects.list": (lambda acme, _: [*acme.effects.list(), *acme.effects.list(after="other|")], []),
@@ -174,6 +186,24 @@ ATTACKS: dict[str, Attack] = {
     "cards.standing": (lambda acme, _: acme.cards.standing(["c1"]), frozenset()),
     "cards.get": (lambda acme, _: _raises(CardNotFoundError, lambda: acme.cards.get("c1")), True),
     "cards.linked": (lambda acme, _: acme.cards.linked("l"), None),
+    "cards.in_column": (
+        lambda acme, _: _in_transaction(acme, lambda t: list(acme.cards.in_column("b", "todo", t, 10))),
+        [],
+    ),
+    "cards.listed": (lambda acme, _: list(acme.cards.listed("b")), []),
+    "boards.get": (lambda acme, _: _raises(BoardNotFoundError, lambda: acme.boards.get("b")), True),
+    "boards.all": (lambda acme, _: list(acme.boards.all()), []),
+    "boards.bindings": (lambda acme, _: dict(acme.boards.bindings(["b"])), {}),
+    "boards.put": (
+        lambda acme, v: _raises(InvariantError, lambda: _in_transaction(acme, lambda t: acme.boards.put(v.board, t))),
+        True,
+    ),
+    "effects.mark_consumed": (
+        lambda acme, v: _raises(
+            ClaimLostError, lambda: _in_transaction(acme, lambda t: acme.effects.mark_consumed(t, v.claim, _HELD))
+        ),
+        True,
+    ),
     "cards.put": (
         lambda acme, v: _raises(InvariantError, lambda: _in_transaction(acme, lambda t: acme.cards.put(v.card, t))),
         True,
@@ -183,6 +213,7 @@ ATTACKS: dict[str, Attack] = {
     "slots.extend": (lambda acme, v: acme.slots.extend(Lane.DRAIN, v.token, HOLD), False),
     "slots.give_back": (lambda acme, v: acme.slots.give_back(Lane.DRAIN, v.token), False),
     "transactions.begin": (lambda acme, _: _in_transaction(acme, lambda _: acme.cards.standing(["c1"])), frozenset()),
+    "transactions.adopt": (lambda acme, _: _raises(InvalidInputError, lambda: _adopt(acme, object())), True),
 }
 
 

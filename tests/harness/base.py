@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.limits import Limits
 from outbox_core.ports.runtime import Runtime
-from tests.harness.surroundings import CountingEntropy, KnownBots, RecordingHints, SkewedClock
+from tests.harness.surroundings import CountingEntropy, KnownBots, KnownProjectors, RecordingHints, SkewedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +50,7 @@ class Harness(ABC):
         self,
         bots: Mapping[str, Bot | Callable[..., object]] | None = None,
         *,
+        projectors: Mapping[str, Callable[..., object]] | None = None,
         worker: str = "worker-1",
         stopping: Callable[[], bool] | None = None,
         clock: Clock | None = None,
@@ -61,6 +62,7 @@ class Harness(ABC):
             entropy=self.entropy,
             hints=self.hints,
             bots=KnownBots(bots or {}),
+            projectors=KnownProjectors(projectors or {}),
             limits=replace(self.limits, **limits),
             worker=worker,
             stopping=stopping or (lambda: False),

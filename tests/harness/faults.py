@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.errors import TransientError
+from outbox_core.ports.boards import Boards
 from outbox_core.ports.cards import Cards
 from outbox_core.ports.drain_progress import DrainProgress
 from outbox_core.ports.effect_outbox import EffectOutbox
@@ -29,6 +30,7 @@ PORTS: dict[str, type] = {
     "progress": DrainProgress,
     "effects": EffectOutbox,
     "subscriptions": Subscriptions,
+    "boards": Boards,
     "cards": Cards,
     "slots": Slots,
     "transactions": Transactions,

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from outbox_core.domain.bot import Bot
+from outbox_core.domain.projector import Projector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,6 +86,16 @@ class RecordingHints:
     def slice(self, tenant_id: str, token: str) -> bool:
         self.sent.append(("slice", tenant_id, token))
         return True
+
+
+class KnownProjectors:
+    """The projectors of a test, by the kind of their binding."""
+
+    def __init__(self, projectors: Mapping[str, Callable[..., object]]) -> None:
+        self._projectors = {kind: Projector(kind=kind, function=function) for kind, function in projectors.items()}
+
+    def get(self, kind: str) -> Projector | None:
+        return self._projectors.get(kind)
 
 
 class KnownBots:

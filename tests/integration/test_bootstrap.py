@@ -66,6 +66,14 @@ def test_an_append_is_numbered_once_and_only_the_first_of_an_idle_tenant_hints(o
     assert heard.drains == [("acme", None)]
 
 
+def test_a_hint_of_the_applications_own_leaves_at_once_and_names_a_tenant(outbox: Outbox, heard: Heard) -> None:
+    outbox.hint("acme")
+    assert heard.drains == [("acme", None)]
+    with pytest.raises(InvalidInputError, match="tenant"):
+        outbox.hint("two words")
+    assert len(heard.drains) == 1
+
+
 @pytest.mark.promise("E02")
 def test_what_a_transaction_writes_and_appends_commits_together_or_not_at_all(outbox: Outbox) -> None:
     def places(transaction: object, *, fails: bool) -> str:

@@ -347,6 +347,7 @@ class DoomedTransactions:
     def __init__(self, tenant: TenantStore, life: Life) -> None:
         self._tenant = tenant
         self._life = life
+        self.adopt = tenant.transactions.adopt
 
     def begin(self) -> Any:  # noqa: ANN401 - a context manager
         life, opened = self._life, self._tenant.transactions.begin()

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from outbox_core.bots import BotRegistry, bot, load_bots, registry
+from outbox_core.bots import BotRegistry, bot, load_bots, projector, projectors, registry
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError
 from outbox_core.domain.limits import Limits
+from outbox_core.domain.projector import Projector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from outbox_core import Run
+    from outbox_core import Projection, Run
 
 
 @pytest.fixture(autouse=True)
 def registry_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_bots", dict(registry._bots))
+    monkeypatch.setattr(projectors, "_projectors", dict(projectors._projectors))
 
 
 @pytest.fixture
@@ -152,3 +154,39 @@ else:
     raise SystemExit("no error")
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def reflect(move: Projection) -> None:
+    del move
+
+
+def test_a_registered_projector_is_found_by_its_kind_and_is_left_as_it_is() -> None:
+    assert projector("wall")(reflect) is reflect
+    assert projectors.get("wall") == Projector(kind="wall", function=reflect)
+    assert projectors.get("other") is None
+    projector("wall")(reflect)
+    assert [one.kind for one in projectors].count("wall") == 1
+
+
+def test_two_projectors_of_one_kind_are_refused_and_both_places_are_named() -> None:
+    projector("wall")(reflect)
+
+    def another(move: object) -> None:
+        del move
+
+    with pytest.raises(ConfigurationError, match=r"'wall'.*reflect.*another"):
+        projector("wall")(another)
+    assert projectors.get("wall") == Projector(kind="wall", function=reflect)
+
+
+def test_what_cannot_be_a_projector_is_refused() -> None:
+    async def late(move: object) -> None:
+        del move
+
+    with pytest.raises(ConfigurationError, match=r"projector 'wall': .* neither async nor a generator"):
+        projector("wall")(late)
+    with pytest.raises(ConfigurationError, match="must take the move as its first argument"):
+        projector("wall")(lambda: None)
+    with pytest.raises(InvalidInputError, match="projector kind"):
+        projector("no kind")(reflect)
+    assert projectors.get("wall") is None

@@ -37,6 +37,8 @@ COMMANDS = [
     ["ingest"],
     ["stats"],
     *(["subscriptions", name] for name in ("add", "list", "disable", "enable", "remove")),
+    *(["boards", name] for name in ("add", "list", "show", "bind", "unbind", "rename-column", "remove-column")),
+    *(["cards", name] for name in ("add", "list", "show", "move", "label", "archive", "restore", "delete")),
     *(["effects", name] for name in ("list", "show")),
 ]
 

@@ -19,9 +19,10 @@ from outbox_core.domain.errors import ConfigurationError, InvalidInputError
 from outbox_core.domain.event import BOARD, FORGE
 from outbox_core.domain.forge_delivery import Delivery, Ignored
 from outbox_core.sources.github import read_delivery
-from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, OTHER_KINDS
-from outbox_core.sources.github_lines import MOST_ERRORS, check_lines, read_lines
+from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, ITEM_KINDS, OTHER_KINDS
+from outbox_core.sources.github_lines import check_lines, read_lines
 from outbox_core.sources.github_payloads import MAX_BODY_CHARS, MAX_LABELS, MOST_DATA_BYTES
+from outbox_core.sources.lines import MOST_ERRORS
 from tests.deliveries import deliveries_of, delivery_files, issue_payload, pull_payload
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ class TestEnvelope:
         assert said({"zen": "anything"}, kind) == Ignored(event_id="d-1", kind=kind, reason="concerns no card")
 
     def test_no_kind_is_listed_twice(self) -> None:
-        assert not {*CARD_KINDS} & {*COMMENT_KINDS}
-        assert not OTHER_KINDS & {*CARD_KINDS, *COMMENT_KINDS}
+        kinds = [*CARD_KINDS, *COMMENT_KINDS, *ITEM_KINDS, *OTHER_KINDS]
+        assert len(kinds) == len(set(kinds))
 
     @pytest.mark.promise("E46")
     def test_a_delivery_id_that_fits_no_key_is_hashed_and_kept_in_the_data(self) -> None:
@@ -383,7 +384,7 @@ class TestFuzz:
 
     @settings(max_examples=300, deadline=None)
     @given(
-        st.sampled_from([*CARD_KINDS, *COMMENT_KINDS]),
+        st.sampled_from([*CARD_KINDS, *COMMENT_KINDS, *ITEM_KINDS]),
         st.dictionaries(FIELDS, JSON | INSTANTS, max_size=5),
         st.dictionaries(BESIDE, JSON, max_size=3),
         st.text(min_size=1, max_size=80),
@@ -394,6 +395,7 @@ class TestFuzz:
         payload = {**issue_payload(), **pull_payload()}
         payload["issue"] |= fields
         payload["pull_request"] |= fields
+        payload |= {"project_card": {"id": 1, **fields}, "projects_v2_item": {"id": 1, **fields}}
         payload |= beside
         try:
             read = read_delivery(headers(kind, delivery), json.dumps(payload).encode(), secret=None)
@@ -520,14 +522,17 @@ class TestFiles:
         taken_kinds = Counter(said.type for said in read if isinstance(said, Delivery))
         ignored_kinds = Counter(said.kind for said in read if isinstance(said, Ignored))
         assert taken_kinds + ignored_kinds == kinds
-        assert {*taken_kinds} <= {*CARD_KINDS, *COMMENT_KINDS}
+        assert {*taken_kinds} <= {*CARD_KINDS, *COMMENT_KINDS, *ITEM_KINDS}
         assert all(said.reason for said in read if isinstance(said, Ignored))
 
     def test_every_real_delivery_says_who_where_and_when(self, path: Path) -> None:
         with path.open("rb") as stream:
             for line in read_lines(stream, secret=None):
                 if isinstance(line.said, Delivery):
-                    assert all((line.said.actor, line.said.seen.repo, line.said.occurred_at, line.said.data["url"]))
+                    assert all((line.said.actor, line.said.occurred_at))
+                    # A project's item belongs to no repository, and GitHub sends no address of it.
+                    where = line.said.seen.repo and line.said.data["url"]
+                    assert where or (line.said.type == "projects_v2_item" and line.said.data["project"])
 
 
 def test_the_examples_are_two_dozen_with_a_redelivery_a_deletion_and_noise() -> None:

@@ -20,16 +20,19 @@ def rule(**given: Any) -> Subscription:  # noqa: ANN401 - the fields of a rule a
 @pytest.mark.parametrize(
     ("never", "why"),
     [
-        (rule(sources=("github",)), "no source is called 'github'; there are board, forge, app"),
-        (rule(sources=("bord",)), "no source is called 'bord' (did you mean board?); there are board, forge, app"),
+        (rule(sources=("github",)), "no source is called 'github'; there are board, forge, app, cloudevents"),
+        (
+            rule(sources=("bord",)),
+            "no source is called 'bord' (did you mean board?); there are board, forge, app, cloudevents",
+        ),
         (rule(sources=("board",), types=("isues",)), "no type 'isues' comes from board (did you mean issues?)"),
         (rule(sources=("board",), types=("issue_comment",)), "no type 'issue_comment' comes from board"),
         (rule(sources=("forge",), types=("push",)), "no type 'push' comes from forge"),
         (rule(sources=("board", "forge"), types=("push",)), "no type 'push' comes from board or forge"),
-        (rule(sources=("board",), subject_states=("done",)), "no card has the state 'done'"),
+        (rule(sources=("board",), types=("issues",), subject_states=("done",)), "no card has the state 'done'"),
         (rule(labels=(" ",)), "labels holds an empty text"),
         (rule(repo="a/b", repos=("c/d",)), "repo is 'a/b' and repos does not hold it"),
-        (rule(mode="board"), "mode 'board' is not known here; use 'direct'"),
+        (rule(mode="bord"), "mode 'bord' is not known here; use direct or board"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -47,7 +50,16 @@ def test_a_rule_that_can_never_fire_is_told_why(never: Subscription, why: str) -
         ),
         (rule(sources=("board", "app"), types=("invoice",)), Attributes(source="app", type="invoice")),
         (rule(repo="A/b", repos=("a/B",)), Attributes(source="app", type="x", snapshot=Snapshot(repo="a/b"))),
+        (
+            rule(sources=("board",), subject_states=("doing",), mode="board"),
+            Attributes(source="board", type="card", snapshot=Snapshot(state="doing")),
+        ),
+        (rule(sources=("board",), types=("projects_v2_item",)), Attributes(source="board", type="projects_v2_item")),
         (rule(sources=("forge",), types=("issue_comment",)), Attributes(source="forge", type="issue_comment")),
+        (
+            rule(sources=("board", "cloudevents"), types=("com.example.paid",), subject_states=("late",)),
+            Attributes(source="cloudevents", type="com.example.paid", snapshot=Snapshot(state="late")),
+        ),
     ],
 )
 def test_nothing_is_said_against_a_rule_that_some_event_matches(fires: Subscription, on: Attributes) -> None:

@@ -13,7 +13,7 @@ from outbox_core.domain.errors import CardNotFoundError, ContentionError, Invali
 from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from outbox_core.adapters.memory.database import Document, MemoryDatabase
     from outbox_core.ports.transactions import Transaction
@@ -52,6 +52,22 @@ class MemoryCards:
         cards = [_card(found) for found in documents if (found["tenant_id"], found["link"]) == (self._tenant_id, link)]
         return max(cards, key=lambda card: (card.changed_at or _LONG_AGO, card.card_id), default=None)
 
+    def in_column(self, board_id: str, column: str, transaction: Transaction, limit: int) -> Sequence[Card]:
+        """See the port."""
+        with self._database.lock:
+            opened = inside(transaction)
+            cards = [self._database.get(_CARDS, key, opened) for key in self._database.documents(_CARDS)]
+        own = [_card(found) for found in cards if found is not None and found["tenant_id"] == self._tenant_id]
+        return [card for card in own if (card.board, card.state) == (board_id, column) and not card.gone][:limit]
+
+    def listed(self, board_id: str, *, after: str = "", limit: int = 100) -> Sequence[Card]:
+        """See the port."""
+        with self._database.lock:
+            documents = list(self._database.documents(_CARDS).values())
+        own = [_card(found) for found in documents if found["tenant_id"] == self._tenant_id]
+        shown = [card for card in own if card.board == board_id and not card.gone and card.archived_at is None]
+        return sorted((card for card in shown if card.card_id > after), key=lambda card: card.card_id)[:limit]
+
     def put(self, card: Card, transaction: Transaction) -> Card:
         """See the port."""
         require_own(self._tenant_id, card.tenant_id, "a card")
@@ -88,7 +104,11 @@ def _card(document: Document) -> Card:
         link=fields.text("link"),
         repo=fields.text("repo"),
         author=fields.text("author"),
+        bot=fields.text("bot"),
+        bot_args=document.get("bot_args") or {},
         changed_at=fields.instant_or_none("changed_at"),
+        archived_at=fields.instant_or_none("archived_at"),
         deleted_at=fields.instant_or_none("deleted_at"),
+        last_deleted_at=fields.instant_or_none("last_deleted_at"),
         version=fields.count("version"),
     )

@@ -63,9 +63,14 @@ class MemoryDatabase:
         document: Document | None = transaction.read(collection, key)
         return document
 
-    def entry(self, collection: str, **unique: Hashable) -> Hashable | None:
-        """Return the id that a unique index has under these values."""
-        key: Hashable | None = self._tables[_index(collection, tuple(unique))].get(tuple(unique.values()))
+    def entry(
+        self, collection: str, transaction: MemoryTransaction | None = None, /, **unique: Hashable
+    ) -> Hashable | None:
+        """Return the id that a unique index has under these values; in a transaction, that it sees there."""
+        table, values = _index(collection, tuple(unique)), tuple(unique.values())
+        key: Hashable | None = (
+            self._tables[table].get(values) if transaction is None else transaction.read(table, values)
+        )
         return key
 
     def insert(

@@ -122,6 +122,7 @@ def attributes_of(fields: Fields) -> Attributes:
             labels=seen.texts("labels"),
             repo=seen.text("repo"),
             author=seen.text("author"),
+            board=seen.text("board"),
         ),
         reason=fields.text("reason"),
         run_id=fields.text("run_id"),

@@ -115,6 +115,12 @@ class MemoryEffectOutbox:
             }
         return Settled(frozenset(owned), frozenset(settlements) - owned)
 
+    def mark_consumed(self, transaction: Transaction, claim: Claim, effect_id: str) -> None:
+        """See the port."""
+        opened = inside(transaction)
+        if not self._move(claim, [effect_id], lifecycle.MARK_CONSUMED, Values(), opened):
+            raise ClaimLostError(f"effect {effect_id} is not held by claim {claim.claim_id} any more")
+
     def settle_in(self, transaction: Transaction, claim: Claim, effect_id: str, settlement: Settlement) -> None:
         """See the port."""
         opened = inside(transaction)
@@ -123,6 +129,11 @@ class MemoryEffectOutbox:
             self._record_run(claim, effects.get(effect_id), settlement, opened)
             if not self._move(claim, [effect_id], settlement.edge, _values(settlement), opened):
                 raise ClaimLostError(f"effect {effect_id} is not held by claim {claim.claim_id} any more")
+
+    def is_due(self) -> bool:
+        """See the port."""
+        with self._database.lock:
+            return bool(self._candidates(1, self._database.clock.now())[0])
 
     def next_due(self) -> datetime | None:
         """See the port."""

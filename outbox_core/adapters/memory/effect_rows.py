@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.clock import truncated
 from outbox_core.adapters.memory.documents import Fields, attributes_document, attributes_of, storable_document
-from outbox_core.domain.effect import LAUNCH, Effect
+from outbox_core.domain.effect import LAUNCH, Effect, key_of
 from outbox_core.domain.effect_lifecycle import LIVE, Attempts, Edge, Fence, Flag, Guard, NotBefore
 from outbox_core.domain.errors import InvalidInputError, InvariantError, UnstorableRowError
-from outbox_core.domain.identity import launch_key, split_key
+from outbox_core.domain.identity import split_key
 from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
 from outbox_core.domain.payload import require_json
 
@@ -116,6 +116,8 @@ def over(row: Document, edge: Edge, now: datetime, values: Values) -> Document: 
             moved["runs_alone"] = True
         case Flag.CLEAR:
             moved["runs_alone"] = False
+    if edge.consumed is Flag.SET:
+        moved["consume_marked"] = True
     if edge.done_at is Flag.SET:
         moved["done_at"] = now
     if edge.waiting is Flag.SET:
@@ -149,8 +151,8 @@ def effect_of(row: Document) -> Effect:
     effect_id, event_id, sub_id = fields.text("_id", None), fields.text("event_id", None), fields.text("sub_id")
     kind = fields.text("kind") or LAUNCH
     owner = split_key(effect_id)[0]
-    if kind == LAUNCH and effect_id != launch_key(owner, event_id, sub_id):
-        raise ValueError("the key is not that of the row's tenant, event and subscription")
+    if key_of(kind, owner, event_id, sub_id) not in {effect_id, None}:
+        raise ValueError("the key is not that of the row's kind, tenant, event and subscription")
     created_at = fields.instant("created_at")
     return Effect(
         effect_id=effect_id,
@@ -167,5 +169,6 @@ def effect_of(row: Document) -> Effect:
         due_at=fields.instant_or_none("due_at") or created_at,
         created_at=created_at,
         waiting_since=fields.instant_or_none("waiting_since"),
+        consume_marked=row.get("consume_marked") is True,
         trace=fields.carrier("trace"),
     )

@@ -21,7 +21,7 @@ from outbox_core.ports.event_log import Allocation, Head
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from outbox_core.adapters.memory.database import Document, MemoryDatabase
+    from outbox_core.adapters.memory.database import Document, MemoryDatabase, MemoryTransaction
     from outbox_core.domain.event import LogEntry
     from outbox_core.ports.transactions import Transaction
 
@@ -87,10 +87,11 @@ class MemoryEventLog:
                 landed += self._database.insert(_EVENTS, tombstone) is None
             return landed
 
-    def find(self, event_ids: Iterable[str]) -> Mapping[str, int]:
+    def find(self, event_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, int]:
         """See the port."""
         with self._database.lock:
-            return {document["event_id"]: document["seq"] for document in self._under(event_ids)}
+            found = self._under(event_ids, inside(transaction))
+            return {document["event_id"]: document["seq"] for document in found}
 
     def get(self, event_ids: Iterable[str]) -> Mapping[str, Event | Undecodable]:
         """See the port."""
@@ -145,10 +146,10 @@ class MemoryEventLog:
             if document.get("tenant_id") == self._tenant_id and isinstance(document.get("seq"), int):
                 yield document
 
-    def _under(self, event_ids: Iterable[str]) -> Iterator[Document]:
+    def _under(self, event_ids: Iterable[str], opened: MemoryTransaction | None = None) -> Iterator[Document]:
         for event_id in event_ids:
-            key = self._database.entry(_EVENTS, tenant_id=self._tenant_id, event_id=event_id)
-            document = None if key is None else self._database.get(_EVENTS, key)
+            key = self._database.entry(_EVENTS, opened, tenant_id=self._tenant_id, event_id=event_id)
+            document = None if key is None else self._database.get(_EVENTS, key, opened)
             if document is not None:
                 yield document
 

@@ -29,10 +29,9 @@ class MemorySlots:
     def take(self, lane: Lane, hold: timedelta) -> str | None:
         """See the port."""
         token = self._entropy.token()
-        cap = self._limits.tenant_slots if lane is Lane.SLICE else 1
         with self._database.lock:
             live = self._live(lane, hold)
-            free = len(live) < cap
+            free = len(live) < self._cap(lane)
             self._write(lane, [*live, self._slot(token, hold)] if free else live)
         return token if free else None
 
@@ -53,7 +52,7 @@ class MemorySlots:
             if len(kept) == len(slots):
                 return False
             self._write(lane, kept)
-            return True
+            return len(slots) >= self._cap(lane)
 
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> bool:
         with self._database.lock:
@@ -62,6 +61,9 @@ class MemorySlots:
             live = self._live(lane, hold)
             self._write(lane, [self._slot(fresh, hold) if slot["token"] == token else slot for slot in live])
             return any(slot["token"] == token for slot in live)
+
+    def _cap(self, lane: Lane) -> int:
+        return self._limits.tenant_slots if lane is Lane.SLICE else 1
 
     def _live(self, lane: Lane, hold: timedelta) -> list[dict[str, Any]]:
         """Return the slots whose end lies ahead, but not further than a hold reaches for a command that ran late."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_core.adapters.memory.boards import MemoryBoards
 from outbox_core.adapters.memory.cards import MemoryCards
 from outbox_core.adapters.memory.database import MemoryDatabase
 from outbox_core.adapters.memory.drain_progress import MemoryDrainProgress
@@ -62,6 +63,7 @@ class MemoryStore:
             progress=MemoryDrainProgress(self.database, tenant_id),
             effects=MemoryEffectOutbox(self.database, tenant_id, self._limits, self._clock, self._entropy),
             subscriptions=MemorySubscriptions(self.database, tenant_id),
+            boards=MemoryBoards(self.database, tenant_id),
             cards=MemoryCards(self.database, tenant_id),
             slots=MemorySlots(self.database, tenant_id, self._limits, self._entropy),
             transactions=MemoryTransactions(self.database),

@@ -111,6 +111,7 @@ def _rule(document: Document) -> Subscription | str:
             match=Match(**{name: match.texts(name) for name in Match.__slots__}),
             repo=fields.text("repo"),
             mode=fields.text("mode", DIRECT),
+            consume_labels=fields.texts("consume_labels"),
             vars=fields.mapping("vars"),
             args_var=fields.text("args_var"),
             enabled=fields.flag("enabled", default=True),

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.database import MemoryTransaction
-from outbox_core.domain.errors import InvariantError
+from outbox_core.domain.errors import InvalidInputError, InvariantError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from outbox_core.adapters.memory.database import MemoryDatabase
     from outbox_core.ports.transactions import Transaction
@@ -30,6 +31,13 @@ class MemoryTransactions:
             yield transaction
         finally:
             transaction.undo()
+
+    def adopt(self, session: object) -> AbstractContextManager[Transaction]:
+        """Refuse: this store has no sessions."""
+        raise InvalidInputError(
+            f"session: the in-memory store takes none, and this is a {type(session).__name__}; "
+            "append with run_in_transaction, or in a bot with run.transaction.append"
+        )
 
 
 def inside(transaction: Transaction | None) -> MemoryTransaction | None:

@@ -23,7 +23,7 @@ from outbox_core.domain.errors import (
 from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pymongo.client_session import ClientSession
     from pymongo.database import Database
@@ -45,8 +45,12 @@ class CardDocument(StoredDocument):
     link: Text = ""
     repo: Text = ""
     author: Text = ""
+    bot: Text = ""
+    bot_args: dict[str, Any] = Field(default_factory=dict)
     changed_at: datetime | None = None
+    archived_at: datetime | None = None
     deleted_at: datetime | None = None
+    last_deleted_at: datetime | None = None
     version: int = 0
 
     def to_domain(self) -> Card:
@@ -83,6 +87,26 @@ class MongoCards:
             found = next(self._cards.find(query).sort([("changed_at", -1), ("card_id", -1)]).limit(1), None)
         return None if found is None else _card(found)
 
+    def in_column(self, board_id: str, column: str, transaction: Transaction, limit: int) -> Sequence[Card]:
+        """See the port."""
+        query = {"tenant_id": self._tenant, "board": board_id, "state": column, "deleted_at": None}
+        with translated():
+            found = self._cards.find(query, session=session_of(transaction)).limit(limit).batch_size(limit)
+            return [_card(document) for document in found]
+
+    def listed(self, board_id: str, *, after: str = "", limit: int = 100) -> Sequence[Card]:
+        """See the port."""
+        query = {
+            "tenant_id": self._tenant,
+            "board": board_id,
+            "card_id": {"$gt": after},
+            "deleted_at": None,
+            "archived_at": None,
+        }
+        with translated():
+            found = self._cards.find(query).sort("card_id", 1).limit(limit).batch_size(limit)
+            return [_card(document) for document in found]
+
     def put(self, card: Card, transaction: Transaction) -> Card:
         """See the port; the first version is an insert, every later one an update of the version that was read.
 
@@ -90,7 +114,7 @@ class MongoCards:
         """
         require_own(self._tenant, card.tenant_id, "a card")
         stored = replace(card, version=card.version + 1)
-        document = {**asdict(stored), "labels": list(stored.labels)}
+        document = {**asdict(stored), "labels": list(stored.labels), "bot_args": dict(stored.bot_args)}
         try:
             landed = self._write(card, document, session_of(transaction))
         except UnstorableRowError as error:

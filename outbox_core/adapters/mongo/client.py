@@ -52,6 +52,11 @@ def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
             )
     except (ValueError, ConfigurationError) as error:  # What the driver raises for a port or an option that is none.
         raise ConfigurationError(f"OUTBOX_MONGO_URL: {' '.join(str(error).split())}") from None
+    return database_of(client, db_name)
+
+
+def database_of(client: MongoClient[Any], db_name: str) -> Database[dict[str, Any]]:
+    """Return the database by a client that may be a caller's own, whatever that one's options say."""
     return client.get_database(
         db_name, codec_options=CODEC, read_concern=MAJORITY, write_concern=DURABLE, read_preference=Primary()
     )

@@ -56,6 +56,7 @@ class StoredSnapshot(StoredDocument):
     labels: list[str] = []
     repo: Text = ""
     author: Text = ""
+    board: Text = ""
 
 
 class StoredAttributes(StoredDocument):
@@ -83,6 +84,7 @@ class StoredAttributes(StoredDocument):
                 labels=tuple(seen.labels),
                 repo=seen.repo,
                 author=seen.author,
+                board=seen.board,
             ),
             reason=self.reason,
             run_id=self.run_id,

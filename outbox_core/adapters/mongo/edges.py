@@ -73,6 +73,8 @@ def edge_update(edge: Edge, values: Values) -> list[dict[str, Any]]:
         fields["not_before"] = moved
     if edge.runs_alone is not Flag.KEEP:
         fields["runs_alone"] = edge.runs_alone is Flag.SET
+    if edge.consumed is Flag.SET:
+        fields["consume_marked"] = True
     if edge.done_at is Flag.SET:
         fields["done_at"] = NOW
     if edge.waiting is Flag.SET:

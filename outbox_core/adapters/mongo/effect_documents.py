@@ -9,9 +9,9 @@ from pydantic import Field
 from pymongo import UpdateOne
 
 from outbox_core.adapters.mongo.documents import StoredAttributes, StoredDocument, Text, attributes_document
-from outbox_core.domain.effect import LAUNCH, Effect
+from outbox_core.domain.effect import LAUNCH, Effect, key_of
 from outbox_core.domain.effect_lifecycle import State
-from outbox_core.domain.identity import launch_key, split_key
+from outbox_core.domain.identity import split_key
 from outbox_core.domain.limits import MAX_RESULT_BYTES
 from outbox_core.domain.payload import json_bytes
 
@@ -35,6 +35,7 @@ class EffectDocument(StoredDocument):
     due_at: datetime | None = None
     created_at: datetime
     waiting_since: datetime | None = None
+    consume_marked: bool = False
     trace: dict[str, str] | None = None
 
 
@@ -47,8 +48,8 @@ def launch_of(document: dict[str, Any]) -> Effect:
     stored = EffectDocument.model_validate(document)
     kind = stored.kind or LAUNCH
     owner = split_key(stored.id)[0]
-    if kind == LAUNCH and stored.id != launch_key(owner, stored.event_id, stored.sub_id):
-        raise ValueError("the key is not that of the row's tenant, event and subscription")
+    if key_of(kind, owner, stored.event_id, stored.sub_id) not in {stored.id, None}:
+        raise ValueError("the key is not that of the row's kind, tenant, event and subscription")
     return Effect(
         effect_id=stored.id,
         owner=owner,
@@ -64,6 +65,7 @@ def launch_of(document: dict[str, Any]) -> Effect:
         due_at=stored.due_at or stored.created_at,
         created_at=stored.created_at,
         waiting_since=stored.waiting_since,
+        consume_marked=stored.consume_marked,
         trace=stored.trace or {},
     )
 

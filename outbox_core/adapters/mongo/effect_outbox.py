@@ -309,6 +309,11 @@ class MongoEffectOutbox:
                 if error.details.get("writeConcernErrors") or codes != {DUPLICATE_KEY}:
                     raise
 
+    def mark_consumed(self, transaction: Transaction, claim: Claim, effect_id: str) -> None:
+        """See the port."""
+        with translated():
+            self._take_in(transaction, lifecycle.MARK_CONSUMED, claim, effect_id, Values())
+
     def settle_in(self, transaction: Transaction, claim: Claim, effect_id: str, settlement: Settlement) -> None:
         """See the port."""
         session = session_of(transaction)
@@ -319,22 +324,30 @@ class MongoEffectOutbox:
                     [run_update(self._tenant, effect_id, claims, claim, settlement.run)], session=session
                 )
             # The done mark is the last write; where it meets no row the transaction must not commit.
-            marked = self._rows.update_one(
-                edge_filter(settlement.edge, self._tenant, [effect_id], claim.claim_id),
-                edge_update(settlement.edge, _values(settlement)),
-                hint=_BY_ID,
-                session=session,
-            )
+            self._take_in(transaction, settlement.edge, claim, effect_id, _values(settlement))
         except BulkWriteError as error:
             if is_contention(error):
                 raise as_outbox_error(error) from error
             raise ClaimLostError(f"{effect_id}: a newer claim has written the run record") from error
         except DRIVER_ERRORS as error:
             raise as_outbox_error(error) from error
-        if marked.matched_count != 1:
+
+    def _take_in(self, transaction: Transaction, edge: Edge, claim: Claim, effect_id: str, values: Values) -> None:
+        """Take exactly one row over an edge, in a transaction; ClaimLostError where the claim does not hold it."""
+        written = self._rows.update_one(
+            edge_filter(edge, self._tenant, [effect_id], claim.claim_id),
+            edge_update(edge, values),
+            hint=_BY_ID,
+            session=session_of(transaction),
+        )
+        if written.matched_count != 1:
             raise ClaimLostError(f"{effect_id}: the claim does not hold the row any more")
 
     # --- looking ---
+
+    def is_due(self) -> bool:
+        """See the port."""
+        return bool(self._candidates(1))
 
     def next_due(self) -> datetime | None:
         """See the port."""

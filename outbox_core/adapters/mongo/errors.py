@@ -47,6 +47,13 @@ DRIVER_ERRORS = (PyMongoError, BSONError, OverflowError)
 """What a call of the driver may raise; OverflowError is an integer over 64 bits."""
 
 
+class RunAgainError(ContentionError, PyMongoError):
+    """A ContentionError of a caller's own transaction, which the driver's `with_transaction` answers by another run."""
+
+    def __init__(self, text: str) -> None:
+        PyMongoError.__init__(self, text, [_TRANSACTION_LABEL])
+
+
 def commit_is_unclear(error: BaseException) -> bool:
     """Say whether a commit may have happened although it raised."""
     return isinstance(error, PyMongoError) and error.has_error_label(_UNKNOWN_COMMIT_LABEL)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bson.raw_bson import RawBSONDocument
+    from pymongo.collection import Collection
     from pymongo.database import Database
 
     from outbox_core.ports.transactions import Transaction
@@ -100,7 +101,8 @@ class MongoEventLog:
         refused: list[tuple[Event, Rejection]] = []
         try:
             for start in range(0, len(documents), at_once):
-                rejections = insert_all(self._events, documents[start : start + at_once], session_of(transaction))
+                chunk = documents[start : start + at_once]
+                rejections = insert_all(self._events_in(transaction), chunk, session_of(transaction))
                 refused += [(events[start + rejection.index], rejection) for rejection in rejections]
         except UnstorableRowError as error:
             raise InvalidInputError(f"an event cannot be stored: {error}") from error
@@ -131,12 +133,13 @@ class MongoEventLog:
         with pymongo.timeout(FILL_TIME.total_seconds()):
             return len(tombstones) - len(insert_all(self._events, tombstones))
 
-    def find(self, event_ids: Iterable[str]) -> Mapping[str, int]:
+    def find(self, event_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, int]:
         """See the port."""
         ids = list(event_ids)
         query = {"tenant_id": self._tenant, "event_id": {"$in": ids}}
+        events, session = self._events_in(transaction), session_of(transaction)
         with translated():
-            found = self._events.find(query, {"event_id": 1, "seq": 1}).batch_size(len(ids) + 1)
+            found = events.find(query, {"event_id": 1, "seq": 1}, session=session).batch_size(len(ids) + 1)
             return {event["event_id"]: event["seq"] for event in found}
 
     def get(self, event_ids: Iterable[str]) -> Mapping[str, Event | Undecodable]:
@@ -187,6 +190,13 @@ class MongoEventLog:
                 {"_id": self._tenant, "undrained": {"$ne": True}}, {"$set": {"undrained": True}}
             )
         return flagged.modified_count == 1
+
+    def _events_in(self, transaction: Transaction | None) -> Collection[dict[str, Any]]:
+        """Return the collection by the connection of the transaction's session: a caller's own is another client's."""
+        if transaction is None:
+            return self._events
+        events: Collection[dict[str, Any]] = transaction.database["board_events"]
+        return events
 
     def _to_document(self, event: Event) -> dict[str, Any]:
         require_own(self._tenant, event.tenant_id, "an event")

@@ -116,12 +116,26 @@ _BOARD = (
 )
 _PACE = (Collection(name="tenant_slots"), Collection(name="ticks", of_tenant=False))
 
+_BOARDS = (
+    Collection(name="boards", indexes=(_index("by_board_id", "tenant_id", "board_id", unique=True),)),
+    Collection(
+        name="board_cards",
+        indexes=(
+            # Renaming or removing a column takes its cards along.
+            _index("by_column", "tenant_id", "board", "state"),
+            # A page of a board.
+            _index("by_board", "tenant_id", "board", "card_id"),
+        ),
+    ),
+)
+
 STEPS = (
     Step(number=1, name="log", collections=_LOG),
     Step(number=2, name="drain", collections=_DRAIN),
     Step(number=3, name="effects", collections=_EFFECTS),
     Step(number=4, name="board", collections=_BOARD),
     Step(number=5, name="pace", collections=_PACE),
+    Step(number=6, name="boards", collections=_BOARDS),
 )
 
 

@@ -57,10 +57,12 @@ class MongoSlots:
     def give_back(self, lane: Lane, token: str) -> bool:
         """See the port."""
         with translated():
-            freed = self._slots.update_one(
-                {"_id": self._tenant, f"{lane.value}.token": token}, {"$pull": {lane.value: {"token": token}}}
+            before = self._slots.find_one_and_update(
+                {"_id": self._tenant, f"{lane.value}.token": token},
+                {"$pull": {lane.value: {"token": token}}},
+                return_document=ReturnDocument.BEFORE,
             )
-        return freed.modified_count == 1
+        return before is not None and len(before[lane.value]) >= _cap(lane, self._limits)
 
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
         renewed = {
@@ -104,7 +106,7 @@ def take_slots(
 
 
 def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
-    cap = limits.tenant_slots if lane is Lane.SLICE else 1
+    cap = _cap(lane, limits)
     return [
         {"$set": {"tenant_id": {"$literal": tenant_id}, lane.value: _live(lane, hold + limits.op_timeout)}},
         {
@@ -119,6 +121,10 @@ def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limit
             }
         },
     ]
+
+
+def _cap(lane: Lane, limits: Limits) -> int:
+    return limits.tenant_slots if lane is Lane.SLICE else 1
 
 
 def _live(lane: Lane, reach: timedelta) -> dict[str, Any]:

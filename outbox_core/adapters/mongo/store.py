@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.adapters.mongo.boards import MongoBoards
+from outbox_core.adapters.mongo.callers_session import CallersSessions
 from outbox_core.adapters.mongo.cards import MongoCards
 from outbox_core.adapters.mongo.drain_progress import MongoDrainProgress
 from outbox_core.adapters.mongo.effect_outbox import MongoEffectOutbox
@@ -30,6 +32,7 @@ class MongoStore:
         self._limits = limits
         self._clock = clock
         self._entropy = entropy
+        self._callers = CallersSessions(database, clock)
         self._maintenance = MongoMaintenance(database, limits, entropy)
 
     @property
@@ -47,7 +50,8 @@ class MongoStore:
             progress=MongoDrainProgress(database, tenant_id),
             effects=MongoEffectOutbox(database, tenant_id, self._limits, self._clock, self._entropy),
             subscriptions=MongoSubscriptions(database, tenant_id),
+            boards=MongoBoards(database, tenant_id),
             cards=MongoCards(database, tenant_id),
             slots=MongoSlots(database, tenant_id, self._limits, self._entropy),
-            transactions=MongoTransactions(database, self._limits),
+            transactions=MongoTransactions(database, self._limits, self._callers),
         )

@@ -56,6 +56,7 @@ class SubscriptionDocument(StoredDocument):
     match: StoredMatch = StoredMatch()
     repo: Text = ""
     mode: Text = DIRECT
+    consume_labels: list[str] = Field(default_factory=list)
     vars: dict[str, Any] = {}
     args_var: Text = ""
     enabled: bool = True
@@ -138,6 +139,7 @@ def _to_document(rule: Subscription) -> dict[str, Any]:
         "match": {name: list(getattr(match, name)) for name in StoredMatch.model_fields},
         "repo": rule.repo,
         "mode": rule.mode,
+        "consume_labels": list(rule.consume_labels),
         "vars": dict(rule.vars),
         "args_var": rule.args_var,
         "enabled": rule.enabled,
@@ -164,6 +166,7 @@ def _to_subscription(document: RawBSONDocument) -> Subscription | str:
             match=Match(**match),
             repo=stored.repo,
             mode=stored.mode,
+            consume_labels=tuple(stored.consume_labels),
             vars=stored.vars,
             args_var=stored.args_var,
             enabled=stored.enabled,

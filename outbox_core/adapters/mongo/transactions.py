@@ -6,18 +6,26 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pymongo
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
-from outbox_core.adapters.mongo.client import DURABLE
+from outbox_core.adapters.mongo.client import DURABLE, database_of
 from outbox_core.adapters.mongo.errors import (
     DRIVER_ERRORS,
+    RunAgainError,
     as_outbox_error,
     commit_is_unclear,
     is_contention,
     translated,
 )
-from outbox_core.domain.errors import InvalidInputError, UnclearCommitError
+from outbox_core.domain.errors import (
+    ContentionError,
+    EventConflictError,
+    InvalidInputError,
+    InvariantError,
+    UnclearCommitError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
     from pymongo.database import Database
 
+    from outbox_core.adapters.mongo.callers_session import CallersSessions
     from outbox_core.domain.limits import Limits
     from outbox_core.ports.transactions import Transaction
 
@@ -70,12 +79,35 @@ class MongoTransaction:
                 return
 
 
+class AdoptedTransaction:
+    """Implements ports.transactions.Transaction over a caller's session and its client."""
+
+    def __init__(self, database: Database[dict[str, Any]], session: ClientSession) -> None:
+        self._database = database
+        self._session = session
+
+    @property
+    def session(self) -> ClientSession:
+        """The caller's session."""
+        return self._session
+
+    @property
+    def database(self) -> Database[dict[str, Any]]:
+        """This store's database, by the caller's client: a session works by the client that started it alone."""
+        return self._database
+
+    def commit(self) -> None:
+        """See the port."""
+        raise InvariantError("a caller's own transaction is committed by the caller alone")
+
+
 class MongoTransactions:
     """Implements ports.transactions.Transactions."""
 
-    def __init__(self, database: Database[dict[str, Any]], limits: Limits) -> None:
+    def __init__(self, database: Database[dict[str, Any]], limits: Limits, callers: CallersSessions) -> None:
         self._database = database
         self._limits = limits
+        self._callers = callers
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
@@ -93,6 +125,17 @@ class MongoTransactions:
             if is_contention(error):
                 raise as_outbox_error(error) from error
             raise
+
+    @contextmanager
+    def adopt(self, session: object) -> Iterator[Transaction]:
+        """See the port."""
+        # The caller's client may have no time-out of its own.
+        with pymongo.timeout(self._limits.op_timeout.total_seconds()):
+            fit = self._callers.require_fit(session)
+            try:
+                yield AdoptedTransaction(database_of(fit.client, self._database.name), fit)
+            except (ContentionError, EventConflictError) as error:
+                raise RunAgainError(f"the session's transaction was undone; run it again: {error}") from error
 
 
 def session_of(transaction: Transaction | None) -> ClientSession | None:
