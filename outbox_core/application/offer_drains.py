@@ -25,7 +25,8 @@ def offer_drains(store: Store, runtime: Runtime) -> int:
         return 0
     offered, after = 0, ""
     while page := store.maintenance.undrained_tenants(after, _PAGE):
-        for tenant_id, token in store.maintenance.take_slots(Lane.DRAIN, page, limits.slot_hold).items():
+        hold = limits.queue_hold(len(page) - 1)
+        for tenant_id, token in store.maintenance.take_slots(Lane.DRAIN, page, hold).items():
             if runtime.hints.drain(tenant_id, token):
                 offered += 1
             else:

@@ -21,7 +21,9 @@ def offer_slices(store: Store, runtime: Runtime) -> int:
     limits = runtime.limits
     if not store.maintenance.tick_due("sweep", limits.sweep_tick * TICK_SHARE):
         return 0
-    taken = store.maintenance.take_slots(Lane.SLICE, store.maintenance.due_tenants(), limits.slot_hold)
+    due = store.maintenance.due_tenants()
+    hold = limits.queue_hold((len(due) - 1) * limits.tenant_slots)
+    taken = store.maintenance.take_slots(Lane.SLICE, due, hold)
     offered = 0
     for tenant_id, token in taken.items():
         if runtime.hints.slice(tenant_id, token):

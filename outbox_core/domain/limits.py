@@ -160,6 +160,10 @@ class Limits:
                 self.effect_time_limit <= self.max_time_limit,
             ),
             (
+                f"KILL_GRACE ({said['kill_grace']}) must be longer than OP_TIMEOUT ({said['op_timeout']})",
+                self.kill_grace > self.op_timeout,
+            ),
+            (
                 f"BACKOFF_BASE ({said['backoff_base']}) must be at most BACKOFF_CAP ({said['backoff_cap']})",
                 self.backoff_base <= self.backoff_cap,
             ),
@@ -168,6 +172,19 @@ class Limits:
                 self.max_time_limit <= timedelta(hours=1),
             ),
         ]
+
+    def queue_hold(self, others: int) -> timedelta:
+        """How long an offer holds its slot while its message queues behind so many others.
+
+        Until one process has got through them all, and through as much of other queues: a message whose slot is over
+        when its turn comes is void, and where the queue is longer than that, those at its end would be void each time.
+        """
+        return max(self.slot_hold, min(2 * others * self.slice_time, self.tick_expiry))
+
+    @property
+    def longest_hold(self) -> timedelta:
+        """The longest that any slot is held at once."""
+        return max(self.slot_hold, self.tick_expiry)
 
     @property
     def mark_interval(self) -> timedelta:

@@ -29,6 +29,20 @@ def claimed(stack: Stack) -> list[dict[str, object]]:
     return found
 
 
+def await_work(stack: Stack, pool: list[int]) -> None:
+    """Return when one of these processes starts another bot."""
+    seen = len(stack.starts)
+    wait_until(lambda: any(pid in pool for *_, pid in stack.starts[seen:]), 20, "it works")
+
+
+def await_end(worker: Process) -> None:
+    wait_until(lambda: worker.poll() is not None, STOP_GRACE.total_seconds(), "it ended by itself")
+
+
+def await_all_done(stack: Stack) -> None:
+    wait_until(lambda: all(stack.all_done(tenant, EACH) for tenant in TENANTS), 60, "the rest")
+
+
 def tell(worker: Process, pool: list[int], whom: str) -> None:
     for pid in pool if whom == "the whole group" else ():
         os.kill(pid, signal.SIGTERM)
@@ -49,10 +63,9 @@ def test_workers_told_to_stop_in_turn_under_load_spend_no_attempt_and_leave_no_r
         entropy = stack.outbox.runtime.entropy
         stack.outbox.append_many(tenant, [new_event(entropy, type="order") for _ in range(EACH)])
     for worker, pool in zip(workers, pools, strict=True):
-        before = len(stack.starts)
-        wait_until(lambda pool=pool, seen=before: any(pid in pool for *_, pid in stack.starts[seen:]), 20, "it works")
+        await_work(stack, pool)
         tell(worker, pool, whom)
-        wait_until(lambda worker=worker: worker.poll() is not None, STOP_GRACE.total_seconds(), "it ended by itself")
+        await_end(worker)
         left = [row for row in claimed(stack) if int(str(row["claimed_by"]).split(":")[1]) in pool]
         assert left == []
     assert claimed(stack) == []
@@ -62,6 +75,5 @@ def test_workers_told_to_stop_in_turn_under_load_spend_no_attempt_and_leave_no_r
     done = sum(row["state"] == "done" for row in rows)
     assert 0 < done == len(stack.runs) < len(TENANTS) * EACH
     stack.worker(processes=2)
-    for tenant in TENANTS:
-        wait_until(lambda tenant=tenant: stack.all_done(tenant, EACH), 60, "the rest")
+    await_all_done(stack)
     assert set(stack.runs.values()) == {1}

@@ -91,7 +91,7 @@ def test_a_slot_is_given_back_once_and_a_strange_token_frees_nothing(harness: Ha
     assert slots.take(Lane.DRAIN, HOLD) is not None
 
 
-def test_a_slot_that_lies_further_ahead_than_its_hold_counts_as_over(harness: Harness) -> None:
+def test_a_slot_that_lies_further_ahead_than_the_longest_hold_counts_as_over(harness: Harness) -> None:
     """The server's clock may step back at a failover."""
     token = harness.acme.slots.take(Lane.DRAIN, HOLD)
     assert token is not None

@@ -17,6 +17,7 @@ from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_slice import run_slice
+from outbox_core.domain.identity import join_key
 from outbox_core.ports.hints import NoHints
 from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME
@@ -212,3 +213,28 @@ def test_a_rule_that_was_answered_for_before_an_event_was_appended_sees_it(harne
     drain(with_calls(store, "log", read_after=rule_then_read), runtime)
     assert cursor_of(harness, ACME) == 2
     assert sorted(rows_of(harness, ACME)) == ["b|s"]
+
+
+@pytest.mark.promise("E42")
+def test_an_offer_among_many_holds_its_slot_until_one_process_has_got_through_all_before_it(harness: Harness) -> None:
+    """Else the messages at the end of a long queue are void each time, and their tenants starve."""
+    tenants = [f"t{number:02}" for number in range(20)]
+    for tenant in tenants:
+        materialize(harness.store.tenant(tenant), 1, now=harness.now())
+    runtime = harness.runtime()
+    limits = runtime.limits
+    assert offer_slices(harness.store, runtime) == 20
+    _, last, token = harness.hints.sent[-1]
+    ahead = (len(tenants) - 1) * limits.tenant_slots
+    assert ahead * limits.slice_time > 2 * limits.slot_hold
+    harness.advance(ahead * limits.slice_time)
+    assert run_slice(harness.store.tenant(last), runtime, token) is not None
+    # Alone in the queue it is free again after SLOT_HOLD, as where its message is lost.
+    harness.advance(timedelta(minutes=10))
+    for tenant in tenants[1:]:
+        harness.change("trigger_effects", join_key(tenant, "e1", "sub"), state="failed")
+    harness.hints.sent.clear()
+    assert offer_slices(harness.store, runtime) == 1
+    ((_, alone, token),) = harness.hints.sent
+    harness.advance(limits.slot_hold + timedelta(seconds=1))
+    assert run_slice(harness.store.tenant(alone), runtime, token) is None

@@ -15,7 +15,7 @@ from outbox_core.settings import parse_duration
 S, M, H = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 BROKEN: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"op_timeout": 30 * S, "effect_lease": 5 * M}, ("OP_TIMEOUT", "GAP_GRACE")),
+    ({"op_timeout": 30 * S, "effect_lease": 5 * M, "kill_grace": 1 * M}, ("OP_TIMEOUT", "GAP_GRACE")),
     ({"gap_grace": 10 * S}, ("OP_TIMEOUT", "GAP_GRACE")),
     ({"effect_lease": 22 * S}, ("EFFECT_LEASE", "OP_TIMEOUT")),
     ({"slice_time": 20 * S}, ("SLICE_TIME", "EFFECT_LEASE")),
@@ -26,6 +26,7 @@ BROKEN: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"max_event_bytes": EVENT_BYTES_CEILING + 1}, ("MAX_EVENT_BYTES",)),
     ({"transactional_time_limit": 46 * S}, ("TRANSACTIONAL_TIME_LIMIT",)),
     ({"effect_time_limit": 2 * M, "max_time_limit": 1 * M}, ("EFFECT_TIME_LIMIT", "MAX_TIME_LIMIT")),
+    ({"kill_grace": 10 * S}, ("KILL_GRACE", "OP_TIMEOUT")),
     ({"backoff_base": 11 * M}, ("BACKOFF_BASE", "BACKOFF_CAP")),
     ({"max_time_limit": H + S}, ("MAX_TIME_LIMIT",)),
 ]

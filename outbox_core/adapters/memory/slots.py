@@ -30,7 +30,7 @@ class MemorySlots:
         """See the port."""
         token = self._entropy.token()
         with self._database.lock:
-            live = self._live(lane, hold)
+            live = self._live(lane)
             free = len(live) < self._cap(lane)
             self._write(lane, [*live, self._slot(token, hold)] if free else live)
         return token if free else None
@@ -58,16 +58,16 @@ class MemorySlots:
         with self._database.lock:
             if all(slot["token"] != token for slot in self._stored(lane)):
                 return False
-            live = self._live(lane, hold)
+            live = self._live(lane)
             self._write(lane, [self._slot(fresh, hold) if slot["token"] == token else slot for slot in live])
             return any(slot["token"] == token for slot in live)
 
     def _cap(self, lane: Lane) -> int:
         return self._limits.tenant_slots if lane is Lane.SLICE else 1
 
-    def _live(self, lane: Lane, hold: timedelta) -> list[dict[str, Any]]:
+    def _live(self, lane: Lane) -> list[dict[str, Any]]:
         """Return the slots whose end lies ahead, but not further than a hold reaches for a command that ran late."""
-        now, reach = self._database.clock.now(), hold + self._limits.op_timeout
+        now, reach = self._database.clock.now(), self._limits.longest_hold + self._limits.op_timeout
         return [slot for slot in self._stored(lane) if now < slot["until"] <= now + reach]
 
     def _stored(self, lane: Lane) -> list[dict[str, Any]]:

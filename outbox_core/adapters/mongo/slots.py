@@ -67,7 +67,7 @@ class MongoSlots:
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
         renewed = {
             "$map": {
-                "input": _live(lane, hold + self._limits.op_timeout),
+                "input": _live(lane, self._limits.longest_hold + self._limits.op_timeout),
                 "as": "slot",
                 "in": {"$cond": [{"$eq": ["$$slot.token", {"$literal": token}]}, _slot(fresh, hold), "$$slot"]},
             }
@@ -108,7 +108,12 @@ def take_slots(
 def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
     cap = _cap(lane, limits)
     return [
-        {"$set": {"tenant_id": {"$literal": tenant_id}, lane.value: _live(lane, hold + limits.op_timeout)}},
+        {
+            "$set": {
+                "tenant_id": {"$literal": tenant_id},
+                lane.value: _live(lane, limits.longest_hold + limits.op_timeout),
+            }
+        },
         {
             "$set": {
                 lane.value: {
@@ -130,8 +135,8 @@ def _cap(lane: Lane, limits: Limits) -> int:
 def _live(lane: Lane, reach: timedelta) -> dict[str, Any]:
     """Slots whose end lies ahead, but not beyond `reach` (a server's clock may have stepped back).
 
-    A command's time is that of its beginning, so one that began first and ran last finds slots that end later than a
-    hold from its own time: by at most what a command lasts.
+    A command's time is that of its beginning, so one that began first and ran last finds slots that end later than the
+    longest hold from its own time: by at most what a command lasts.
     """
     field = f"${lane.value}"
     return {
