@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.application.run_once import run_once
 from outbox_core.domain.errors import CardNotFoundError, InvalidInputError
-from outbox_core.domain.event import BOARD, Attributes, NewEvent, Snapshot
+from outbox_core.domain.event import BOARD, Attributes, Event, NewEvent, Snapshot
 from outbox_core.domain.identity import fitting_id
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def change_card(
     """Let `decide` say what becomes of the card (None: there is none), store that, and append its events.
 
     A change without an event is none, and writes nothing. The first event has the cause's event id; where the log has
-    that already, nothing changes (E46). Concurrent changes of one card run one after the other: `decide` may run more
-    than once. Raises what `decide` raises, and TransientError where the store did not answer for GAP_GRACE.
+    that already, nothing changes, and its number is returned (E46). Concurrent changes of one card run one after the
+    other: `decide` may run more than once. Raises what `decide` raises, InvalidInputError where the id is another
+    card's event's, and TransientError where the store did not answer for GAP_GRACE.
     """
     event_id = cause.event_id or runtime.entropy.token()
 
@@ -72,9 +73,14 @@ def change_card(
     if once.made is not None:
         card, ids = once.made
         return CardChanged(card, tuple(once.published[one].seq for one in ids))
-    if once.seen is None or once.known is None:
+    if once.seen is None or once.known is None or not _is_of_card(store, event_id, card_id):
         raise InvalidInputError(f"the event {event_id} is in the log, and not of card {card_id!r}; use another id")
     return CardChanged(once.seen, (once.known,))
+
+
+def _is_of_card(store: TenantStore, event_id: str, card_id: str) -> bool:
+    found = store.log.get([event_id]).get(event_id)
+    return isinstance(found, Event) and found.attributes.subject == card_id
 
 
 def card_event(event_id: str, cause: Cause, telling: Telling, before: Card | None, after: Card) -> NewEvent:

@@ -46,6 +46,7 @@ class _GivenRule(_Given):
     vars: dict[str, Any] = {}
     args_var: StrictStr = ""
     mode: StrictStr = DIRECT
+    consume_labels: _Terms = ()
     enabled: StrictBool = True
     origin: StrictStr = "cli"
     created_by: StrictStr = ""
@@ -66,6 +67,7 @@ def from_options(tenant: str, given: Mapping[str, Any]) -> Subscription:
             bot=given["bot_id"],
             match=_GivenMatch(**match),
             vars=_once([_pair(text) for text in given["pairs"]]),
+            consume_labels=given["consume_labels"],
             enabled=not given["disabled"],
             **{name: given[name] for name in ("repo", "args_var", "mode", "origin", "created_by")},
         ),
@@ -100,6 +102,7 @@ def _rule(tenant: str, given: _GivenRule) -> Subscription:
         match=Match(**given.match.model_dump()),
         repo=given.repo,
         mode=given.mode,
+        consume_labels=given.consume_labels,
         vars=given.vars,
         args_var=given.args_var,
         enabled=given.enabled,

@@ -53,7 +53,8 @@ def _terms(option: str, name: str, text: str) -> Callable[[_Command], _Command]:
 @click.option("--repo", default="", help="Belong to one repo; without it, to the tenant.")
 @click.option("--var", "pairs", multiple=True, metavar="NAME=VALUE", help="A fixed argument; a JSON value, else text.")
 @click.option("--args-var", default="", metavar="NAME", help="The argument that receives the event.")
-@click.option("--mode", default=DIRECT, show_default=True, help="How a match is launched.")
+@click.option("--mode", default=DIRECT, show_default=True, help="How: direct launches, board stamps the card.")
+@_terms("--consume-label", "consume_labels", "Take this label off the card first, once; it must be a --label too.")
 @click.option("--disabled", is_flag=True, help="Add it disabled.")
 @click.option("--origin", default="cli", show_default=True, help="Where the rule comes from.")
 @click.option("--created-by", default="", metavar="WHO", help="Who made the rule.")
@@ -70,7 +71,8 @@ def add(ctx: click.Context, /, *, tenant: str, file: Path | None, as_json: bool,
     \b
     FILE: {"id", "bot", "repo", "match": {"sources", "types", "actions",
       "repos", "authors", "subject_states", "labels"}, "vars", "args_var",
-      "mode", "enabled", "origin", "created_by"}; id and bot must be there.
+      "mode", "consume_labels", "enabled", "origin", "created_by"};
+      id and bot must be there.
     JSON: {"subscription": {FILE's fields, "from_seq", "created_at"},
       "changed": true or false}
     It matches events numbered above from_seq.
@@ -176,6 +178,7 @@ def subscription_document(rule: Subscription) -> Mapping[str, Any]:
         "vars": dict(rule.vars),
         "args_var": rule.args_var,
         "mode": rule.mode,
+        "consume_labels": list(rule.consume_labels),
         "enabled": rule.enabled,
         "origin": rule.origin,
         "created_by": rule.created_by,

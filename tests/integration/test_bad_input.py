@@ -146,6 +146,8 @@ def test_a_delivery_that_is_not_signed_with_the_secret_is_refused(
         (["r", "--bot", "print-it", "--source", "github"], "no source is called 'github'"),
         (["r", "--bot", "print-it", "--repo", "a/b", "--match-repo", "c/d"], "repos does not hold it"),
         (["r", "--bot", "print-it", "--mode", "bord"], "mode 'bord' is not known here; use direct or board"),
+        (["r", "--bot", "print-it", "--label", "go", "--consume-label", "go"], "consume_labels needs sources [board]"),
+        (["r", "--bot", "print-it", "--consume-label", "go"], "not among the labels that the rule matches"),
         (["r", "--bot", "print-itt"], "no bot is called 'print-itt' here; known are call-back, file-it"),
         (["r", "--bot", "print-it", "--var", "novalue"], "use NAME=VALUE"),
         (["r", "--bot", "print-it", "--var", "a=1", "--var", "a=2"], "a: given more than once"),

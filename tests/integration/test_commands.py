@@ -84,6 +84,7 @@ def test_a_rule_is_added_listed_disabled_enabled_and_removed(filled: Outbox, tmp
         "match": {"labels": ["bug"], "sources": ["board"]},
         "vars": {"folder": "in", "depth": 2},
         "args_var": "event",
+        "consume_labels": ["bug"],
         "created_by": "ada",
     }
     file.write_text(json.dumps(given))
@@ -91,13 +92,23 @@ def test_a_rule_is_added_listed_disabled_enabled_and_removed(filled: Outbox, tmp
         "subscription"
     ]
     match = {"sources": ["board"], "types": [], "actions": [], "repos": [], "authors": [], "subject_states": []}
-    expected = {**given, "match": {**match, "labels": ["bug"]}, "mode": "direct", "enabled": True, "origin": "cli"}
+    expected = {
+        **given,
+        "match": {**match, "labels": ["bug"]},
+        "mode": "direct",
+        "enabled": True,
+        "origin": "cli",
+    }
     assert {name: value for name, value in added.items() if name not in {"from_seq", "created_at"}} == expected
     assert added["from_seq"] == 3
 
     listed = document("subscriptions", "list", "--tenant", "t")["subscriptions"]
     assert [rule["id"] for rule in listed] == ["from-file", "r"]
     assert listed[0] == added
+    one_shot = ("--source", "board", "--label", "go", "--consume-label", "go", "--allow-unknown-bot")
+    added = document("subscriptions", "add", "--tenant", "t", "one-shot", "--bot", "theirs", *one_shot)["subscription"]
+    assert (added["consume_labels"], added["mode"]) == (["go"], "direct")
+    assert document("subscriptions", "remove", "--tenant", "t", "one-shot")["changed"]
     assert document("subscriptions", "disable", "--tenant", "t", "from-file") == {
         "sub_id": "from-file",
         "changed": True,

@@ -31,7 +31,7 @@ from outbox_core.domain.limits import MAX_COLUMN_CARDS
 from tests.harness.base import ACME
 from tests.harness.examples import subscription
 from tests.harness.faults import Death, Fault, FaultyStore, When
-from tests.simulation.play import drain_whole, rows_of, run_whole
+from tests.simulation.play import append, drain_whole, rows_of, run_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +145,55 @@ def test_a_card_that_names_no_id_is_made_once_for_one_event_id(harness: Harness,
     assert told(harness.acme) == ["created", "created"]
     with pytest.raises(InvalidInputError, match="not of card 'other'"):
         boards.create_card("b", "Twice", card_id="other", event_id="x")
+
+
+@pytest.mark.promise("E46", "O06")
+def test_the_id_of_another_cards_event_is_refused_and_not_taken_for_a_repeat(harness: Harness, boards: Boards) -> None:
+    boards.create_card("b", "Other", card_id="d")
+    boards.move_card("c", "doing", event_id="x")
+    append(harness.acme, harness.runtime(), "of-an-app")
+    for event_id in ("x", "of-an-app"):
+        with pytest.raises(InvalidInputError, match="not of card 'd'"):
+            boards.move_card("d", "doing", event_id=event_id)
+    assert boards.card("d").state == "todo"
+
+
+@pytest.mark.promise("E17")
+def test_two_moves_in_one_tick_are_both_offered_each_with_its_own_state_and_labels(
+    harness: Harness, boards: Boards
+) -> None:
+    runs: list[Run] = []
+    add_subscription(harness.acme, subscription("doing", subject_states=("doing",), labels=("hot",)))
+    add_subscription(harness.acme, subscription("done", actions=("moved",), subject_states=("done",)))
+    boards.label_card("c", add=["hot"])
+    boards.move_card("c", "doing")
+    boards.label_card("c", remove=["hot"])
+    boards.move_card("c", "done")
+    drain_whole(harness.acme, harness.runtime())
+    run_whole(harness.acme, harness.runtime({"bot": runs.append}))
+    seen = [(run.effect_id.rpartition("|")[2], run.event.attributes.snapshot) for run in runs]
+    assert [(sub_id, one.from_state, one.state, one.labels) for sub_id, one in seen] == [
+        ("doing", "todo", "doing", ("Bug", "hot")),
+        ("done", "doing", "done", ("Bug",)),
+    ]
+
+
+@pytest.mark.promise("E36")
+def test_a_one_shot_that_people_put_on_is_spent_once_each_time_and_the_other_labels_stay(
+    harness: Harness, boards: Boards
+) -> None:
+    runs: list[Run] = []
+    once = subscription("once", sources=("board",), labels=("go",), consume_labels=("go",))
+    add_subscription(harness.acme, once)
+    for arming in (1, 2):
+        boards.label_card("c", add=["Go"])
+        boards.move_card("c", "doing" if arming == 1 else "done")
+        drain_whole(harness.acme, harness.runtime())
+        run_whole(harness.acme, harness.runtime({"bot": runs.append}))
+        assert (len(runs), boards.card("c").labels) == (arming, ("Bug",))
+        boards.label_card("c", remove=["go"])
+    outcomes = Counter(row["outcome"] for row in harness.raw("trigger_effects"))
+    assert outcomes == {"delivered": 2, "label_spent_by_another": 2}
 
 
 def test_a_deletion_is_repeated_with_the_same_time_and_a_second_one_is_later(harness: Harness, boards: Boards) -> None:
