@@ -155,7 +155,12 @@ class Deployment:
         store = MongoStore(self.database, self.limits, clock, entropy)
         store.maintenance.ensure_schema()
         self.tenant: TenantStore = store.tenant("acme")
-        self.surroundings: dict[str, Any] = {"clock": clock, "entropy": entropy, "hints": NoHints(), "limits": self.limits}
+        self.surroundings: dict[str, Any] = {
+            "clock": clock,
+            "entropy": entropy,
+            "hints": NoHints(),
+            "limits": self.limits,
+        }
 
     def runtime(self, *bots: Bot) -> Runtime:
         return Runtime(
