@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Finished runs by effect, rules by id (or why one cannot be read), events by id, bindings by board."""
+    """Finished runs by effect, rules by id, events by id, bindings by board; for what cannot be read, why."""
 
     finished: frozenset[str]
     rules: Mapping[str, Subscription | str]
     events: Mapping[str, Event | Undecodable]
-    bindings: Mapping[str, Binding]
+    bindings: Mapping[str, Binding | str]
 
 
 def read_known(store: TenantStore, claim: Claim) -> Known:

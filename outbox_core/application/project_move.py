@@ -26,6 +26,8 @@ def project_move(runtime: Runtime, effect: Effect, event: Event, known: Known) -
     binding = known.bindings.get(board)
     if binding is None:
         return Failed(f"board {board!r} is bound to nothing, so the move has nowhere to go")
+    if isinstance(binding, str):
+        return Failed(f"the binding of board {board!r} cannot be read: {binding}")
     projector = runtime.projectors.get(binding.kind)
     if projector is None:
         return PassedOver(f"this worker does not know a projector of kind {binding.kind!r}")

@@ -29,6 +29,9 @@ class Boards(Protocol):
         """Return every board, by id."""
         ...
 
-    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding]:
-        """Return what each of these boards is bound to, unbound and unknown ones left out, in one read."""
+    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding | str]:
+        """Return what each of these boards is bound to, or why that cannot be read, in one read.
+
+        Unbound and unknown boards are left out. A damaged board costs itself alone.
+        """
         ...

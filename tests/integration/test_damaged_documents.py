@@ -12,6 +12,7 @@ from bson.decimal128 import Decimal128
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_slice import run_slice
+from outbox_core.boards import Boards
 from outbox_core.domain.errors import InvariantError, TransientError
 from tests.harness.base import ACME, OTHER
 from tests.harness.examples import claim, materialize, subscription
@@ -100,6 +101,49 @@ def test_a_damaged_counter_or_cursor_does_not_end_the_search_for_wrong_flags(
     mongo_harness.change("event_sequences", OTHER, undrained=False)
     assert repair_undrained(mongo_harness.store, mongo_harness.runtime()) == 1
     assert mongo_harness.raw("event_sequences", _id=OTHER)[0]["undrained"] is True
+
+
+@pytest.mark.promise("E22", "E45")
+@pytest.mark.parametrize(
+    ("damage", "mirrored"),
+    [
+        ({"columns": "x"}, {"whole", "damaged"}),
+        ({"version": "x"}, {"whole", "damaged"}),
+        ({"binding": {"kind": "mirror"}}, {"whole"}),
+        ({"binding": {"kind": "mirror", "target": DatetimeMS(2**60)}}, {"whole"}),
+        ({"binding": "mirror"}, {"whole"}),
+    ],
+)
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_damaged_board_stops_no_drain_and_no_other_boards_projections(
+    mongo_harness: MongoHarness, damage: Mapping[str, object], mirrored: set[str], *, drained: bool
+) -> None:
+    store, boards = mongo_harness.acme, Boards(mongo_harness.acme, mongo_harness.runtime())
+    for board in ("damaged", "whole"):
+        boards.create_board(board, ["todo", "done"])
+        boards.bind(board, "mirror", "there")
+        boards.create_card(board, "t", card_id=board)
+        boards.move_card(board, "done")
+    if drained:
+        drain_whole(store, mongo_harness.runtime())
+    mongo_harness.change("boards", f"{ACME}|damaged", **damage)
+    seen: set[str] = set()
+    drain_whole(store, mongo_harness.runtime())
+    run_slice(store, mongo_harness.runtime(projectors={"mirror": lambda one: seen.add(one.board)}))
+    assert seen == mirrored
+    errors = [row["last_error"] for row in mongo_harness.raw("trigger_effects", state="pending")]
+    assert all("binding of board 'damaged' cannot be read" in error for error in errors)
+    assert len(errors) == 2 - len(mirrored)
+
+
+@pytest.mark.promise("O08")
+def test_a_board_and_a_card_whose_version_is_a_double_change_as_ever(mongo_harness: MongoHarness) -> None:
+    boards = Boards(mongo_harness.acme, mongo_harness.runtime())
+    boards.create_board("b", ["todo", "done"])
+    boards.create_card("b", "t", card_id="c")
+    mongo_harness.change("boards", f"{ACME}|b", version=2.0)
+    mongo_harness.change("board_cards", f"{ACME}|c", version=1.0)
+    assert boards.move_card("c", "done").card.state == "done"
 
 
 @pytest.mark.promise("O08")

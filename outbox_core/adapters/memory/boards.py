@@ -61,15 +61,24 @@ class MemoryBoards:
             ]
         return sorted((_board(document) for document in documents), key=lambda board: board.board_id)
 
-    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding]:
+    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding | str]:
         """See the port."""
         with self._database.lock:
-            found = [self._database.get(_BOARDS, self._key(board_id)) for board_id in board_ids]
-        boards = [_board(document) for document in found if document is not None]
-        return {board.board_id: board.binding for board in boards if board.binding is not None}
+            found = {board_id: self._database.get(_BOARDS, self._key(board_id)) for board_id in board_ids}
+        bound = {board_id: document.get("binding") for board_id, document in found.items() if document is not None}
+        return {board_id: _binding(stored) for board_id, stored in bound.items() if stored is not None}
 
     def _key(self, board_id: str) -> str:
         return join_key(self._tenant_id, board_id)
+
+
+def _binding(stored: object) -> Binding | str:
+    """Return the binding, or why it cannot be read."""
+    try:
+        fields = Fields(stored, "binding")
+        return Binding(kind=fields.text("kind", None), target=fields.text("target", None))
+    except ValueError as error:
+        return str(error)
 
 
 def _board(document: Document) -> Board:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from outbox_core.adapters.mongo.documents import StoredDocument, why_invalid
+from outbox_core.adapters.mongo.documents import StoredDocument, Whole, decode, decode_leniently, raw, why_invalid
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.transactions import session_of
@@ -18,6 +18,7 @@ from outbox_core.domain.identity import join_key, require_own
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from bson.raw_bson import RawBSONDocument
     from pymongo.client_session import ClientSession
     from pymongo.database import Database
 
@@ -38,7 +39,7 @@ class BoardDocument(StoredDocument):
     board_id: str
     columns: list[str] = Field(default_factory=list)
     binding: StoredBinding | None = None
-    version: int = 0
+    version: Whole = 0
 
 
 class MongoBoards:
@@ -69,12 +70,13 @@ class MongoBoards:
         with translated():
             return [_board(found) for found in self._boards.find({"tenant_id": self._tenant}).sort("board_id", 1)]
 
-    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding]:
-        """See the port."""
-        query = {"_id": {"$in": [self._key(board_id) for board_id in board_ids]}, "binding": {"$type": "object"}}
+    def bindings(self, board_ids: Iterable[str]) -> Mapping[str, Binding | str]:
+        """See the port; nothing but the bindings is read, undecoded, so that no other board is stopped by one."""
+        keys = {self._key(board_id): board_id for board_id in board_ids}
+        query = {"_id": {"$in": list(keys)}, "binding": {"$ne": None}}
         with translated():
-            boards = [_board(found) for found in self._boards.find(query)]
-        return {board.board_id: board.binding for board in boards if board.binding is not None}
+            documents = list(raw(self._boards).find(query, {"binding": 1}))
+        return {keys[decode_leniently(document)["_id"]]: _binding(document) for document in documents}
 
     def _write(self, board: Board, document: dict[str, Any], session: ClientSession | None) -> bool:
         key = self._key(board.board_id)
@@ -100,6 +102,15 @@ def _document(board: Board) -> dict[str, Any]:
         "binding": None if bound is None else {"kind": bound.kind, "target": bound.target},
         "version": board.version,
     }
+
+
+def _binding(document: RawBSONDocument) -> Binding | str:
+    """Return the binding, or why it cannot be read."""
+    try:
+        bound = StoredBinding.model_validate(decode(document)["binding"])
+    except ValueError as error:
+        return why_invalid(error)
+    return Binding(kind=bound.kind, target=bound.target)
 
 
 def _board(document: dict[str, Any]) -> Board:

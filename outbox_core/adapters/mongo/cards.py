@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from outbox_core.adapters.mongo.documents import StoredDocument, Text, why_invalid
+from outbox_core.adapters.mongo.documents import StoredDocument, Text, Whole, why_invalid
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.transactions import session_of
@@ -51,7 +51,7 @@ class CardDocument(StoredDocument):
     archived_at: datetime | None = None
     deleted_at: datetime | None = None
     last_deleted_at: datetime | None = None
-    version: int = 0
+    version: Whole = 0
 
     def to_domain(self) -> Card:
         """Return the domain's form."""
