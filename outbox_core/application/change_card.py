@@ -66,16 +66,20 @@ def change_card(
         stored = store.cards.put(after, transaction.transaction)
         ids = [event_id, *(fitting_id(f"{event_id}.{telling.action}") for telling in tellings[1:])]
         for one, telling in zip(ids, tellings, strict=True):
-            transaction.append_event(card_event(one, cause, telling, before, stored))
+            told = card_event(one, cause, telling, before, stored)
+            # Left out of the log, the first one would leave a change of which nothing tells.
+            transaction.append_event(told, new=one == event_id)
         return stored, ids
 
     once = run_once(store, runtime, event_id, lambda transaction: stored_card(store, card_id, transaction), write)
     if once.made is not None:
         card, ids = once.made
         return CardChanged(card, tuple(once.published[one].seq for one in ids))
-    if once.seen is None or once.known is None or not _is_of_card(store, event_id, card_id):
+    # The card is read again: the transaction may have begun before the one that appended the event.
+    card_now = stored_card(store, card_id)
+    if card_now is None or once.known is None or not _is_of_card(store, event_id, card_id):
         raise InvalidInputError(f"the event {event_id} is in the log, and not of card {card_id!r}; use another id")
-    return CardChanged(once.seen, (once.known,))
+    return CardChanged(card_now, (once.known,))
 
 
 def _is_of_card(store: TenantStore, event_id: str, card_id: str) -> bool:

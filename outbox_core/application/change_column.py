@@ -47,7 +47,6 @@ def change_columns(
     """
     if cause.reason or cause.event_id:
         raise InvalidInputError("a change of columns takes no reason and no event id: each of its cards has its own")
-    operation = runtime.entropy.token()
     wrote: list[ColumnChanged] = []
 
     def body(transaction: OutboxTransaction) -> ColumnChanged:
@@ -63,6 +62,8 @@ def change_columns(
             raise InvalidInputError(
                 f"column {column!r} of board {board_id!r} holds {len(cards)} cards; name the column that takes them"
             )
+        # Ids of each try's own: a try that had happened, and that others undid since, must not silence this one.
+        operation = runtime.entropy.token()
         wrote.append(ColumnChanged(store.boards.put(changed, transaction.transaction), len(cards)))
         for card in cards:
             moved = store.cards.put(replace(card, state=into), transaction.transaction)

@@ -36,6 +36,7 @@ class OutboxTransaction:
         self._transaction = transaction
         self._unused = unused
         self._buffered: dict[str, NewEvent] = {}
+        self._new: set[str] = set()
         self._published: dict[str, Appended] = {}
 
     @property
@@ -58,9 +59,14 @@ class OutboxTransaction:
         """After the commit: each appended event by its id."""
         return self._published
 
-    def append_event(self, event: NewEvent) -> None:
-        """Append when the transaction commits; an event id that the log has is left out. InvalidInputError at once."""
+    def append_event(self, event: NewEvent, *, new: bool = False) -> None:
+        """Append when the transaction commits; an event id that the log has is left out. InvalidInputError at once.
+
+        `new` says that the event must not be left out: the commit then raises EventConflictError.
+        """
         check_event(event, self._runtime.limits)
+        if new:
+            self._new.add(event.event_id)
         self._buffered.setdefault(event.event_id, event)
 
     def append(self, **event: Any) -> str:  # noqa: ANN401 - the keywords of new_event
@@ -77,6 +83,8 @@ class OutboxTransaction:
         """
         log = self._store.log
         present = log.find(self._buffered) if self._buffered else {}
+        if self._new & present.keys():
+            raise EventConflictError(duplicates=self._new & present.keys())
         fresh = [event for event_id, event in self._buffered.items() if event_id not in present]
         allocation = log.allocate(len(fresh)) if fresh else None
         if allocation is not None:

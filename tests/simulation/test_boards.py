@@ -30,7 +30,7 @@ from outbox_core.domain.forge_delivery import Delivery
 from outbox_core.domain.limits import MAX_COLUMN_CARDS
 from tests.harness.base import ACME
 from tests.harness.examples import subscription
-from tests.harness.faults import Death, Fault, FaultyStore, When
+from tests.harness.faults import Death, Fault, FaultyStore, When, with_calls
 from tests.simulation.play import append, drain_whole, rows_of, run_whole
 
 if TYPE_CHECKING:
@@ -608,6 +608,59 @@ def test_one_event_id_from_many_threads_changes_the_card_once(mongo_harness: Mon
     together(*[lambda: seqs.append(boards.label_card("c", add=["x"], event_id="e").seqs)] * 6)
     assert len(set(seqs)) == 1
     assert told(mongo_harness.acme).count("labeled") == 1
+
+
+def before_find(store: TenantStore, number: int, other: Callable[[], object]) -> TenantStore:
+    """Let another change commit just before the store is asked for known event ids for the `number`th time."""
+    calls: list[object] = []
+
+    def find(*args: Any) -> object:  # noqa: ANN401 - as the port
+        calls.append(args)
+        if len(calls) == number:
+            other()
+        return store.log.find(*args)
+
+    return with_calls(store, "log", find=find)
+
+
+@pytest.mark.promise("E46")
+def test_a_repeat_that_began_before_the_first_one_committed_answers_with_the_card_as_that_left_it(
+    harness: Harness, boards: Boards
+) -> None:
+    racing = before_find(harness.acme, 1, lambda: boards.create_card("b", "Twice", event_id="made"))
+    made = boards_of(harness, racing).create_card("b", "Twice", event_id="made")
+    assert made.card == boards.card("made")
+    racing = before_find(harness.acme, 1, lambda: boards.move_card("c", "doing", event_id="moved"))
+    assert boards_of(harness, racing).move_card("c", "doing", event_id="moved").card.state == "doing"
+    assert told(harness.acme) == ["created", "created", "moved"]
+
+
+@pytest.mark.promise("E46", "O06")
+def test_an_event_id_that_another_card_takes_meanwhile_leaves_no_change_of_which_nothing_tells(
+    harness: Harness, boards: Boards
+) -> None:
+    boards.create_card("b", "Other", card_id="d")
+    store = before_find(harness.acme, 2, lambda: boards.label_card("c", add=["x"], event_id="x"))
+    with pytest.raises(InvalidInputError, match="not of card 'd'"):
+        boards_of(harness, store).label_card("d", add=["x"], event_id="x")
+    assert boards.card("d").labels == ()
+    assert told(harness.acme) == ["created", "created", "labeled"]
+
+
+@pytest.mark.promise("E17")
+def test_a_rename_that_others_undid_before_its_repeat_tells_of_every_move(harness: Harness, boards: Boards) -> None:
+    faulty = FaultyStore(harness.store, Fault("transaction.commit", When.AFTER, UnclearCommitError)).tenant(ACME)
+    begun: list[int] = []
+
+    def begin() -> Any:  # noqa: ANN401 - as the port
+        begun.append(1)
+        if len(begun) == 2:
+            boards.rename_column("b", "next", "todo")
+        return faulty.transactions.begin()
+
+    boards_of(harness, with_calls(faulty, "transactions", begin=begin)).rename_column("b", "todo", "next")
+    assert boards.card("c").state == "next"
+    assert told(harness.acme) == ["created", "moved", "moved", "moved"]
 
 
 def test_no_card_is_left_in_a_column_that_is_renamed_while_cards_enter_it(mongo_harness: MongoHarness) -> None:
