@@ -11,6 +11,7 @@ is not public is refused unless OUTBOX_WEBHOOK_ALLOW_PRIVATE names it. No proxy 
 
 from __future__ import annotations
 
+import inspect
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,9 @@ def webhook(run: Run, url: object = None, secret: object = None, **more: object)
         raise DefinitiveError("webhook takes the vars url and secret, both text, and nothing else")
     secrets = settings.webhook_secrets.get(secret)
     if secrets is None:
-        raise DefinitiveError(f"OUTBOX_WEBHOOK_SECRETS has no secret called {secret[:64]!r}")
+        # What the rule says is not told: by mistake it may be the secret itself.
+        names = ", ".join(sorted(settings.webhook_secrets)) or "none"
+        raise DefinitiveError(f"the rule's var secret is no name in OUTBOX_WEBHOOK_SECRETS; that has {names}")
     target = Target.of(url, settings.webhook_allow_private)
     body = json.dumps(_payload(run.event), ensure_ascii=False, separators=(",", ":"))
     now = datetime.now(UTC)
@@ -59,6 +62,13 @@ def webhook(run: Run, url: object = None, secret: object = None, **more: object)
     )
     judge(answer, now)
     return {"status": answer.status}
+
+
+def _as_rules_give_it(run: Run, url: str, secret: str) -> None: ...
+
+
+# A rule with other vars is refused where it is made; one that came by another way is parked, not tried again.
+webhook.__dict__["__signature__"] = inspect.signature(_as_rules_give_it)
 
 
 def _payload(event: Event) -> dict[str, Any]:

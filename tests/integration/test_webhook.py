@@ -23,12 +23,13 @@ import pytest
 from standardwebhooks import Webhook
 
 import outbox_core.webhook
+from outbox_core import Outbox
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.append_events import append_events
 from outbox_core.application.new_event import new_event
 from outbox_core.application.run_slice import run_slice
 from outbox_core.bots import load_bots, registry
-from outbox_core.domain.errors import DefinitiveError
+from outbox_core.domain.errors import DefinitiveError, InvalidInputError
 from outbox_core.webhook import sending
 from outbox_core.webhook.sending import Target, send
 from outbox_core.webhook.verdict import NotDeliveredError
@@ -256,7 +257,10 @@ def test_a_receiver_that_is_away_costs_the_budget_of_attempts(harness: Harness) 
         ({}, "webhook takes the vars url and secret"),
         ({"url": 5, "secret": "shop"}, "webhook takes the vars url and secret"),
         ({"url": "http://127.0.0.1/", "secret": "shop", "retries": 3}, "and nothing else"),
-        ({"url": "http://127.0.0.1/", "secret": "none"}, "OUTBOX_WEBHOOK_SECRETS has no secret called 'none'"),
+        (
+            {"url": "http://127.0.0.1/", "secret": "PASSWORD"},
+            "no name in OUTBOX_WEBHOOK_SECRETS; that has shop, turning",
+        ),
         ({"url": "http://user:PASSWORD@127.0.0.1/", "secret": "shop"}, "url must hold no user or password"),
         ({"url": "gopher://127.0.0.1/PASSWORD", "secret": "shop"}, "url must be an http or https address"),
         ({"url": "http://10.1.2.3/PASSWORD", "secret": "shop"}, "10.1.2.3 is at 10.1.2.3, which is not public"),
@@ -272,6 +276,21 @@ def test_a_rule_that_cannot_work_or_an_address_that_is_not_public_parks_at_once(
     assert (row["state"], row["attempts"]) == ("failed", 1)
     assert said in row["last_error"]
     assert "PASSWORD" not in row["last_error"]
+
+
+@pytest.mark.promise("O06")
+@pytest.mark.parametrize(
+    "vars_",
+    [{}, {"url": "u"}, {"secret": "s"}, {"url": "u", "secret": "s", "retries": 3}],
+    ids=" ".join,
+)
+def test_a_rule_with_other_vars_than_url_and_secret_is_refused_where_it_is_made(vars_: dict[str, Any]) -> None:
+    outbox = Outbox.local()
+    with pytest.raises(InvalidInputError, match="bot 'webhook' takes"):
+        outbox.subscribe("acme", "tell", "webhook", vars=vars_)
+    with pytest.raises(InvalidInputError, match="event"):
+        outbox.subscribe("acme", "tell", "webhook", vars={"url": "u", "secret": "s"}, args_var="event")
+    assert outbox.subscribe("acme", "tell", "webhook", vars={"url": "u", "secret": "s"}).sub_id == "tell"
 
 
 @pytest.mark.promise("O07")
