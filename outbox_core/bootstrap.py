@@ -29,6 +29,7 @@ from outbox_core.application.run_slice import run_slice
 from outbox_core.boards import Boards
 from outbox_core.bots import projectors, registry, require_arguments
 from outbox_core.domain.errors import InvalidInputError, OutboxError
+from outbox_core.domain.event import NewEvent
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.identity import require_id
 from outbox_core.domain.subscription import DIRECT, Match, Subscription
@@ -39,16 +40,15 @@ from outbox_core.sources.cloudevents import read_bodies, read_body
 from outbox_core.sources.github import read_delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from outbox_core.application.append_events import Appended
     from outbox_core.application.drain_tenant import DrainReport
     from outbox_core.application.ingest_delivery import Ingested
     from outbox_core.application.run_in_transaction import OutboxTransaction
     from outbox_core.application.run_slice import SliceReport
-    from outbox_core.domain.event import NewEvent
     from outbox_core.domain.limits import Limits
-    from outbox_core.local import BotsGiven, LocalOutbox
+    from outbox_core.local import BotsGiven, LocalOutbox, ProjectorsGiven
     from outbox_core.ports.hints import Hints
     from outbox_core.ports.store import Store, TenantStore
 
@@ -104,12 +104,12 @@ class Outbox:
     def local(
         *,
         bots: BotsGiven | None = None,
-        projectors: Mapping[str, Callable[..., Any]] | None = None,
+        projectors: ProjectorsGiven | None = None,
         limits: Limits | None = None,
     ) -> LocalOutbox:
         """Return an outbox in this process alone, without services, which runs what an append calls for at once.
 
-        `bots` maps ids to functions, or lists functions that `@bot` registered; `projectors` maps kinds to functions.
+        `bots` maps ids to functions, or lists functions that `@bot` registered; `projectors` likewise by kinds.
         None means what is registered. See `outbox_core.local.LocalOutbox`.
         """
         from outbox_core.local import LocalOutbox  # noqa: PLC0415 - it is made of this class
@@ -153,17 +153,21 @@ class Outbox:
         """
         return self.append_many(tenant, [new_event(self.runtime.entropy, **event)], session=session)[0]
 
-    def append_many(self, tenant: str, events: Sequence[NewEvent], *, session: object = None) -> Sequence[Appended]:
-        """Append events in hand, in this order, in one block of numbers.
+    def append_many(
+        self, tenant: str, events: Iterable[NewEvent | Mapping[str, Any]], *, session: object = None
+    ) -> Sequence[Appended]:
+        """Append several events, each the keywords of `append` as a mapping, in this order, in one block of numbers.
 
         With `session`, a pymongo ClientSession of any client of the same replica set, they are written in its open
         transaction and become visible exactly if that commits (E02). It must commit to a majority (InvalidInputError).
         ContentionError means that the transaction is undone and must run again; `with_transaction` does so by itself.
         Append last: the tenant's drain waits for the transaction's end. After the commit, `hint` saves a tick.
         """
+        entropy = self.runtime.entropy
+        made = [one if isinstance(one, NewEvent) else new_event(entropy, **one) for one in events]
         if session is None:
-            return append_events(self.tenant(tenant), self.runtime, events)
-        return append_in_session(self.tenant(tenant), self.runtime, events, session)
+            return append_events(self.tenant(tenant), self.runtime, made)
+        return append_in_session(self.tenant(tenant), self.runtime, made, session)
 
     def hint(self, tenant: str) -> None:
         """Tell a worker to look now: after the commit of a session of your own, of which nobody else tells.

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 BotsGiven: TypeAlias = Mapping[str, Callable[..., Any] | Bot] | Iterable[Callable[..., Any] | Bot]
 """Bots by their ids, or functions that `@bot` registered."""
 
+ProjectorsGiven: TypeAlias = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
+"""Projectors by their kinds, or functions that `@projector` registered."""
+
 _log = logging.getLogger("outbox.local")
 
 _MOST_TURNS = 10_000
@@ -53,7 +56,7 @@ class LocalOutbox(Outbox):
         self,
         *,
         bots: BotsGiven | None = None,
-        projectors: Mapping[str, Callable[..., Any]] | None = None,
+        projectors: ProjectorsGiven | None = None,
         limits: Limits | None = None,
         clock: MemoryClock | None = None,
         entropy: Entropy | None = None,
@@ -218,6 +221,8 @@ def choose_bots(given: BotsGiven | None) -> BotRegistry:
     """
     if given is None:
         return registry
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(f"bots: takes a list of bots, or a dict of functions by id, and not {given!r}")
     chosen = BotRegistry()
     if isinstance(given, Mapping):
         for bot_id, one in given.items():
@@ -235,13 +240,27 @@ def choose_bots(given: BotsGiven | None) -> BotRegistry:
     return chosen
 
 
-def choose_projectors(given: Mapping[str, Callable[..., Any]] | None) -> ProjectorRegistry:
-    """Return the projectors that are given by their kinds; None means all that are registered."""
+def choose_projectors(given: ProjectorsGiven | None) -> ProjectorRegistry:
+    """Return the projectors that are given: by their kinds, or as registered functions; None means all registered.
+
+    Raises ConfigurationError for what is no projector.
+    """
     if given is None:
         return projectors
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(f"projectors: takes a list of them, or a dict of functions by kind, and not {given!r}")
     chosen = ProjectorRegistry()
-    for kind, function in given.items():
-        chosen.add(Projector(kind=kind, function=_callable(kind, function)))
+    if isinstance(given, Mapping):
+        for kind, function in given.items():
+            chosen.add(Projector(kind=kind, function=_callable(kind, function)))
+        return chosen
+    for one in given:
+        known = next((known for known in projectors if known.function is one), None)
+        if known is None:
+            raise ConfigurationError(
+                f"projectors: {one!r} is not registered; decorate it with @projector, or give {{'its-kind': it}}"
+            )
+        chosen.add(known)
     return chosen
 
 

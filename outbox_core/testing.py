@@ -16,12 +16,12 @@ from outbox_core.domain.event import Event
 from outbox_core.local import LocalOutbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_core.application.append_events import Appended
     from outbox_core.domain.limits import Limits
     from outbox_core.domain.subscription import Subscription
-    from outbox_core.local import BotsGiven
+    from outbox_core.local import BotsGiven, ProjectorsGiven
 
 _START = datetime(2030, 1, 1, tzinfo=UTC)
 _PAGE = 1_000
@@ -72,7 +72,7 @@ class Ran:
 class OutboxTest:
     """An outbox for one test. Nothing runs until `drain_and_run_all`, and time stands still but for `advance`.
 
-    `bots` maps ids to functions, or lists functions that `@bot` registered, `projectors` maps kinds to functions; None
+    `bots` maps ids to functions, or lists functions that `@bot` registered, `projectors` likewise by kinds; None
     means what is registered in this process. `outbox` is the facade, for the code under test: `append`, `subscribe`,
     `run_in_transaction`, `boards`, `ingest_github` and the rest work on it. The waits after a failure have no jitter.
     """
@@ -81,7 +81,7 @@ class OutboxTest:
         self,
         *,
         bots: BotsGiven | None = None,
-        projectors: Mapping[str, Callable[..., Any]] | None = None,
+        projectors: ProjectorsGiven | None = None,
         limits: Limits | None = None,
         tenant: str = "test",
         start: datetime = _START,

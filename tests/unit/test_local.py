@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import outbox_core.local
-from outbox_core import Outbox, RetryLater, bot
+from outbox_core import Outbox, RetryLater, bot, projector
 from outbox_core.adapters.memory.clock import MemoryClock
-from outbox_core.bots import registry
+from outbox_core.bots import projectors, registry
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError, OutboxError
 from outbox_core.local import LocalOutbox, choose_bots
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from outbox_core.domain.bot import Run
+    from outbox_core.domain.projector import Projection
 
 
 def local(
@@ -239,8 +240,52 @@ def test_what_is_no_bot_is_refused_in_one_line() -> None:
         Outbox.local(bots=[print])
     with pytest.raises(ConfigurationError, match="'act': 7 is no function"):
         Outbox.local(bots={"act": 7})  # type: ignore[arg-type] # what is refused
+    with pytest.raises(ConfigurationError, match="bots: takes a list of bots"):
+        Outbox.local(bots=print)  # type: ignore[arg-type] # what is refused
+
+
+@pytest.mark.promise("O06")
+def test_what_is_no_projector_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigurationError, match="is not registered; decorate it with @projector"):
+        Outbox.local(projectors=[print])
     with pytest.raises(ConfigurationError, match="'page': 7 is no function"):
         Outbox.local(projectors={"page": 7})  # type: ignore[dict-item] # what is refused
+    with pytest.raises(ConfigurationError, match="projectors: takes a list"):
+        Outbox.local(projectors=print)  # type: ignore[arg-type] # what is refused
+
+
+def test_projectors_are_given_as_a_list_of_registered_functions_as_bots_are() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def page(move: Projection) -> None:
+        seen.append((move.target, move.event.attributes.snapshot.state))
+
+    try:
+        projector("local-page")(page)
+        outbox = Outbox.local(bots=[], projectors=[page])
+    finally:
+        projectors._projectors.pop("local-page", None)
+    boards = outbox.boards("acme")
+    boards.create_board("b", ["todo", "done"])
+    boards.bind("b", "local-page", "there")
+    boards.create_card("b", "A card", card_id="c")
+    boards.move_card("c", "done")
+    assert seen == [("there", "done")]
+
+
+def test_several_events_are_appended_by_the_keywords_of_append_in_one_block_of_numbers() -> None:
+    outbox = Outbox.local(bots=[])
+    first, again, second = outbox.append_many(
+        "acme",
+        [{"type": "order", "event_id": "1"}, {"type": "order", "event_id": "1"}, {"type": "order", "subject": "17"}],
+    )
+    assert (first.seq, again.seq) == (1, 1)
+    assert second.seq > first.seq
+    with pytest.raises(TypeError, match="colour"):
+        outbox.append_many("acme", [{"type": "order"}, {"type": "order", "colour": "red"}])
+    with pytest.raises(InvalidInputError, match="a source and a type"):
+        outbox.append_many("acme", [{"type": "order"}, {"type": ""}])
+    assert outbox.tenant("acme").log.head().last_seq == second.seq
 
 
 def test_the_environment_of_a_deployment_does_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
