@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outbox_core.bots import load_bots, projectors
 from outbox_core.cli.opening import opened
-from outbox_core.cli.output import json_option, print_json, print_table, tenant_option
+from outbox_core.cli.output import json_option, print_json, print_table, say, tenant_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,8 @@ def list_boards(*, tenant: str, as_json: bool) -> None:
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
         found = outbox.tenant(tenant).boards.all()
+        if not found:
+            say(f"tenant {tenant} has no boards yet")
     if as_json:
         print_json({"boards": [board_document(board) for board in found]})
         return
@@ -96,7 +99,11 @@ def bind(*, tenant: str, board_id: str, kind: str, target: str, as_json: bool) -
     JSON: {"board": as `add` prints it}
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
+        load_bots(outbox.settings.bots)
         board = outbox.boards(tenant).bind(board_id, kind, target)
+    if projectors.get(kind) is None:
+        known = ", ".join(sorted(one.kind for one in projectors)) or "none"
+        say(f"no module in OUTBOX_BOTS has a projector of kind {kind!r}, known here: {known}; moves wait for one")
     _print_board(board, f"board {board.board_id} is bound to {_bound_to(board)}", as_json=as_json)
 
 
@@ -177,4 +184,5 @@ def _print_changed(changed: ColumnChanged, *, as_json: bool) -> None:
         print_json({"board": board_document(changed.board), "cards": changed.cards})
     else:
         columns = ", ".join(changed.board.columns)
-        click.echo(f"board {changed.board.board_id} has the columns {columns}; {changed.cards} cards moved along")
+        cards = "1 card" if changed.cards == 1 else f"{changed.cards} cards"
+        click.echo(f"board {changed.board.board_id} has the columns {columns}; {cards} moved along")

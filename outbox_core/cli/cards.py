@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from outbox_core.cli.opening import opened
 from outbox_core.cli.output import instant_text, json_option, print_json, print_table, say, tenant_option
+from outbox_core.domain.errors import BoardNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from outbox_core.application.change_card import CardChanged
+    from outbox_core.bootstrap import Outbox
     from outbox_core.domain.board import Card
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -99,6 +103,8 @@ def list_cards(*, tenant: str, board_id: str, after: str, limit: int, as_json: b
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
         found = outbox.boards(tenant).cards(board_id, after=after, limit=limit)
+        if not found and not after:
+            _say_if_no_board(outbox, tenant, board_id)
     next_after = found[-1].card_id if len(found) == limit else None
     if as_json:
         print_json({"cards": [card_document(card) for card in found], "next_after": next_after})
@@ -109,7 +115,8 @@ def list_cards(*, tenant: str, board_id: str, after: str, limit: int, as_json: b
         folds=("title", "labels"),
     )
     if next_after is not None:
-        say(f"there may be more: --after '{next_after}'")
+        same = f"--tenant {shlex.quote(tenant)} --board {shlex.quote(board_id)} --limit {limit}"
+        say(f"there may be more: outbox cards list {same} --after {shlex.quote(next_after)}")
 
 
 @cards.command("show")
@@ -232,6 +239,14 @@ def card_document(card: Card) -> Mapping[str, Any]:
     }
 
 
+def _say_if_no_board(outbox: Outbox, tenant: str, board_id: str) -> None:
+    """Say so where no card is shown because the board's name is a typo; a forge's boards have cards alone."""
+    try:
+        outbox.boards(tenant).board(board_id)
+    except BoardNotFoundError as error:
+        say(f"{error}, and no card stands on one of that name")
+
+
 def _print_changed(changed: CardChanged, text: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"card": card_document(changed.card), "seqs": list(changed.seqs)})
@@ -241,4 +256,6 @@ def _print_changed(changed: CardChanged, text: str, *, as_json: bool) -> None:
 
 
 def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     return ", ".join(map(str, value)) if isinstance(value, list) else instant_text(value)

@@ -107,7 +107,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         row.get("seq"),
         row.get("sub_id"),
-        row.get("bot_id"),
+        row.get("bot_id") or f"({row.get('kind')})",
         row.get("state"),
         row.get("outcome"),
         row.get("attempts"),

@@ -41,7 +41,9 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - celery's processes import this package and need no tables
     from rich.table import Table  # noqa: PLC0415 - as above
 
-    table = Table(box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, show_edge=False)
+    table = Table(
+        box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, show_edge=False, show_header=any(columns)
+    )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(folds) and column not in folds)
     for row in rows:

@@ -113,9 +113,16 @@ def list_subscriptions(*, tenant: str, as_json: bool) -> None:
         print_json({"subscriptions": [subscription_document(rule) for rule in rules]})
         return
     print_table(
-        ("subscription", "bot", "enabled", "from", "matches"),
+        ("subscription", "bot", "mode", "enabled", "from", "matches"),
         (
-            (rule.sub_id, rule.bot_id, "yes" if rule.enabled else "no", rule.horizon.highest + 1, _terms_of(rule))
+            (
+                rule.sub_id,
+                rule.bot_id,
+                rule.mode,
+                "yes" if rule.enabled else "no",
+                rule.horizon.highest + 1,
+                _terms_of(rule),
+            )
             for rule in rules
         ),
         folds=("subscription", "bot", "matches"),
@@ -211,7 +218,8 @@ def _require_bot(outbox: Outbox, rule: Subscription) -> None:
 def _terms_of(rule: Subscription) -> str:
     terms = dataclasses.asdict(rule.match)
     said = [f"{name}: {', '.join(values)}" for name, values in terms.items() if values]
-    return "; ".join([*([f"repo: {rule.repo}"] if rule.repo else []), *said]) or "everything"
+    told = "; ".join([*([f"repo: {rule.repo}"] if rule.repo else []), *said]) or "everything"
+    return f"{told}; takes off: {', '.join(rule.consume_labels)}" if rule.consume_labels else told
 
 
 def _print_changed(sub_id: str, state: str, *, changed: bool, as_json: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
+from outbox_core import Outbox
 from outbox_core.cli import outbox
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def test_a_board_is_added_bound_shown_and_its_columns_change(database: Database[
     renamed = document("boards", "rename-column", *T, "b", "todo", "next", "--author", "ada")
     assert (renamed["board"]["columns"], renamed["cards"]) == (["next", "doing", "done"], 1)
     out = text("boards", "remove-column", *T, "b", "next", "--into", "doing")
-    assert out == "board b has the columns doing, done; 1 cards moved along\n"
+    assert out == "board b has the columns doing, done; 1 card moved along\n"
     reasons = [event["reason"] for event in database["board_events"].find({}).sort("seq", 1)]
     assert reasons == ["", "state_rename", "state_delete"]
 
@@ -114,6 +116,77 @@ def test_cards_are_listed_page_by_page_and_shown(database: Database[dict[str, An
     assert ["assignee", "ida"] in [line.split() for line in shown.splitlines()]
 
 
+def test_a_page_of_cards_ends_with_the_command_that_shows_the_next_one(database: Database[dict[str, Any]]) -> None:
+    del database
+    text("cards", "add", *T, "d", "--board", "b", "--title", "Other")
+    code, _, err = run("cards", "list", *T, "--board", "b", "--limit", "1")
+    assert (code, err) == (0, "there may be more: outbox cards list --tenant t --board b --limit 1 --after c\n")
+    shown = text(*err.removeprefix("there may be more: outbox ").split())
+    assert [line.split()[0] for line in shown.splitlines()] == ["card", "d"]
+
+
+def test_a_name_that_may_be_a_typo_is_said_so_where_there_is_nothing_to_show(
+    database: Database[dict[str, Any]],
+) -> None:
+    code, out, err = run("cards", "list", *T, "--board", "nowhere", "--json")
+    assert (code, json.loads(out)["cards"]) == (0, [])
+    assert err == "tenant t has no board 'nowhere', and no card stands on one of that name\n"
+    assert run("boards", "list", "--tenant", "t2", "--json")[1:] == (
+        '{"boards": []}\n',
+        "tenant t2 has no boards yet\n",
+    )
+    text("boards", "add", *T, "empty", "--column", "x")
+    assert run("cards", "list", *T, "--board", "empty")[2] == ""
+    database["board_cards"].update_many({}, {"$set": {"board": "gh.project.1"}})
+    assert run("cards", "list", *T, "--board", "gh.project.1")[2] == ""
+
+
+def test_binding_to_a_projector_that_nobody_here_knows_is_said_so(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("boards", "bind", *T, "b", "--kind", "mirrror", "--target", "there")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "has a projector of kind 'mirrror'" in err
+    monkeypatch.setenv("OUTBOX_BOTS", "no_such_module")
+    before = written(database)
+    assert run("boards", "bind", *T, "b", "--kind", "mirror", "--target", "there")[0] == 2
+    assert written(database) == before
+    monkeypatch.setenv("OUTBOX_BOTS", "examples.projectors")
+    assert run("boards", "bind", *T, "b", "--kind", "mirror", "--target", "there")[2] == ""
+
+
+def test_a_list_of_rules_tells_their_modes_and_the_labels_that_they_take_off(
+    database: Database[dict[str, Any]],
+) -> None:
+    del database
+    rule = ("subscriptions", "add", *T, "--bot", "any", "--allow-unknown-bot", "--source", "board", "--label", "go")
+    text(*rule, "once", "--consume-label", "go")
+    text(*rule, "stamp", "--mode", "board")
+    rows = [line.split() for line in text("subscriptions", "list", *T).splitlines()]
+    assert rows[0] == ["subscription", "bot", "mode", "enabled", "from", "matches"]
+    assert rows[1][:3] + rows[1][-3:] == ["once", "any", "direct", "takes", "off:", "go"]
+    assert rows[2][:3] + rows[2][-2:] == ["stamp", "any", "board", "labels:", "go"]
+
+
+def test_a_list_of_effects_tells_projections_from_launches(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del database
+    monkeypatch.setenv("OUTBOX_BOTS", "examples.projectors")
+    text("boards", "bind", *T, "b", "--kind", "mirror", "--target", "there.cards")
+    text("cards", "move", *T, "c", "doing")
+    with closing(Outbox.from_settings()) as found:
+        found.drain_tenant("t")
+    header, row = (line.split() for line in text("effects", "list", *T).splitlines())
+    assert header[2] == "bot"
+    assert row[1:3] == ["(projection)", "pending"]
+
+
+def test_a_card_is_shown_with_the_arguments_of_its_stamp_as_json(database: Database[dict[str, Any]]) -> None:
+    database["board_cards"].update_many({}, {"$set": {"bot": "act", "bot_args": {"hot": True}}})
+    assert 'bot_args {"hot": true}' in [" ".join(line.split()) for line in text("cards", "show", *T, "c").splitlines()]
+
+
 @pytest.mark.promise("O06")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
@@ -131,7 +204,7 @@ def test_cards_are_listed_page_by_page_and_shown(database: Database[dict[str, An
         (["cards", "add", *T, "x", "--board", "nowhere", "--title", "t"], 1, "no board 'nowhere'"),
         (["cards", "add", *T, "c", "--board", "b", "--title", "t"], 2, "a card 'c' already"),
         (["cards", "add", *T, "x", "--board", "b", "--title", " "], 2, "title"),
-        (["cards", "show", *T, "nobody"], 1, "nobody"),
+        (["cards", "show", *T, "nobody"], 1, "tenant t has no card 'nobody'"),
         (["cards", "move", *T, "nobody", "todo"], 1, "no card 'nobody'"),
         (["cards", "move", *T, "c", "no"], 1, "no column 'no'"),
         (["cards", "move", *T, "c", "doing", "--reason", "state_rename"], 2, "machine's own"),

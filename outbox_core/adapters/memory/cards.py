@@ -42,7 +42,7 @@ class MemoryCards:
         with self._database.lock:
             document = self._database.get(_CARDS, self._key(card_id), inside(transaction))
         if document is None:
-            raise CardNotFoundError(f"card {card_id} of {self._tenant_id} does not exist")
+            raise CardNotFoundError(f"tenant {self._tenant_id} has no card {card_id!r}")
         return _card(document)
 
     def linked(self, link: str) -> Card | None:

@@ -77,7 +77,7 @@ class MongoCards:
         with translated():
             found = self._cards.find_one({"_id": self._key(card_id)}, session=session_of(transaction))
         if found is None:
-            raise CardNotFoundError(f"card {card_id} of {self._tenant} does not exist")
+            raise CardNotFoundError(f"tenant {self._tenant} has no card {card_id!r}")
         return _card(found)
 
     def linked(self, link: str) -> Card | None:
