@@ -68,11 +68,15 @@ def read_lines(stream: BinaryIO, *, secret: str | None, max_bytes: int = MAX_BOD
 
 def _read(raw: bytes, secret: str | None, max_bytes: int) -> Delivery | Ignored:
     try:
-        envelope = _Envelope.model_validate(from_json(raw))
-    except ValidationError as error:
-        raise InvalidInputError(f"{where_and_why(error)}; {_FORM}") from None
+        given = from_json(raw)
     except ValueError as error:
         raise InvalidInputError(f"not JSON: {error}; {_FORM}") from None
+    try:
+        envelope = _Envelope.model_validate(given)
+    except ValidationError as error:
+        if isinstance(given, dict) and "specversion" in given:
+            raise InvalidInputError("this is a CloudEvent; --format cloudevents takes those") from None
+        raise InvalidInputError(f"{where_and_why(error)}; {_FORM}") from None
     if secret is not None and (envelope.body is None or envelope.signature is None):
         raise InvalidInputError(
             f"a secret is set, and this line has no body with its signature: give {_SIGNED_FORM}, or unset the secret"

@@ -59,6 +59,16 @@ def events(outbox: Outbox) -> list[Event]:
     return [entry for entry in outbox.tenant("acme").log.read_after(0, 1_000) if isinstance(entry, Event)]
 
 
+@pytest.mark.promise("O06")
+def test_a_file_of_the_other_form_is_refused_in_a_line_that_says_so(outbox: Outbox) -> None:
+    code, _, err = ingest(json.dumps(ce()), "--format", "github")
+    assert (code, err[0]) == (2, "outbox: line 1: this is a CloudEvent; --format cloudevents takes those")
+    code, _, err = ingest(json.dumps({"event": "issues", "delivery": "d", "payload": {}}))
+    assert (code, err[0].startswith("outbox: line 1: ")) == (2, True)
+    assert "a CloudEvent has" in err[0]
+    assert events(outbox) == []
+
+
 @pytest.mark.promise("E46")
 @pytest.mark.parametrize("form", ["lines", "array", "spread"])
 def test_a_file_in_each_form_is_taken_once_however_often_it_is_given(outbox: Outbox, form: str) -> None:
