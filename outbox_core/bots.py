@@ -153,7 +153,9 @@ def require_arguments(one: Bot, fixed: Mapping[str, Any], args_var: str = "") ->
     try:
         signature.bind(None, **fixed, **({args_var: None} if args_var else {}))
     except TypeError as error:
-        takes = ", ".join(str(parameter) for parameter in signature.parameters.values())
+        # Without their annotations: those read one way or the other by how the bot's module was compiled.
+        plain = (one.replace(annotation=one.empty) for one in signature.parameters.values())
+        takes = ", ".join(map(str, plain))
         raise InvalidInputError(f"bot {one.bot_id!r} takes ({takes}): with these vars and args_var, {error}") from None
 
 

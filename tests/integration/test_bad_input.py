@@ -151,7 +151,7 @@ def test_a_delivery_that_is_not_signed_with_the_secret_is_refused(
         (["r", "--bot", "print-itt"], "no bot is called 'print-itt' here; known are call-back, file-it"),
         (["r", "--bot", "print-it", "--var", "novalue"], "use NAME=VALUE"),
         (["r", "--bot", "print-it", "--var", "a=1", "--var", "a=2"], "a: given more than once"),
-        (["r", "--bot", "call-back"], "takes (run: 'Run', url: 'str'): with these vars and args_var, missing"),
+        (["r", "--bot", "call-back"], "takes (run, url): with these vars and args_var, missing"),
         (["r", "--bot", "call-back", "--var", "url=x", "--var", "uri=x"], "unexpected keyword argument 'uri'"),
         (["r", "--bot", "call-back", "--var", "url=x", "--args-var", "order"], "unexpected keyword argument 'order'"),
         (["r", "--bot", "print-it", "--args-var", "run"], "multiple values for argument 'run'"),

@@ -150,7 +150,7 @@ def test_rules_are_said_again_at_each_deployment_and_checked_against_a_bot_that_
         "except InvalidInputError as error:\n"
         "    print(error)\n"
     )
-    assert said.startswith("bot 'send-receipt' takes (run: outbox_core.domain.bot.Run, order: dict, template: str): ")
+    assert said.startswith("bot 'send-receipt' takes (run, order, template): ")
     assert said.count("\n") == 1
     assert shop.database["trigger_subscriptions"].count_documents({}) == 1
 

@@ -249,7 +249,7 @@ def test_what_is_no_projector_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigurationError, match="is not registered; decorate it with @projector"):
         Outbox.local(projectors=[print])
     with pytest.raises(ConfigurationError, match="'page': 7 is no function"):
-        Outbox.local(projectors={"page": 7})  # type: ignore[dict-item] # what is refused
+        Outbox.local(projectors={"page": 7})  # type: ignore[arg-type] # what is refused
     with pytest.raises(ConfigurationError, match="projectors: takes a list"):
         Outbox.local(projectors=print)  # type: ignore[arg-type] # what is refused
 
