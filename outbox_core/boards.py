@@ -15,6 +15,7 @@ from outbox_core.application.remove_column import remove_column
 from outbox_core.application.rename_column import rename_column
 from outbox_core.application.restore_card import restore_card
 from outbox_core.domain.board_input import CardDraft, Cause, require_binding, require_labels
+from outbox_core.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,6 +57,8 @@ class Boards:
 
     def cards(self, board_id: str, *, after: str = "", limit: int = 100) -> Sequence[Card]:
         """Return cards of a board that are neither deleted nor archived, by id, from above `after`."""
+        if limit < 1:
+            raise InvalidInputError(f"limit must be at least 1, not {limit}")
         return self._store.cards.listed(board_id, after=after, limit=limit)
 
     def create_board(self, board_id: str, columns: Iterable[str]) -> Board:

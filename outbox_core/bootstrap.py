@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import weakref
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -40,7 +41,7 @@ from outbox_core.sources.cloudevents import read_bodies, read_body
 from outbox_core.sources.github import read_delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from outbox_core.application.append_events import Appended
     from outbox_core.application.drain_tenant import DrainReport
@@ -163,11 +164,15 @@ class Outbox:
         ContentionError means that the transaction is undone and must run again; `with_transaction` does so by itself.
         Append last: the tenant's drain waits for the transaction's end. After the commit, `hint` saves a tick.
         """
-        entropy = self.runtime.entropy
-        made = [one if isinstance(one, NewEvent) else new_event(entropy, **one) for one in events]
+        made = [one if isinstance(one, NewEvent) else self._new_event(one) for one in events]
         if session is None:
             return append_events(self.tenant(tenant), self.runtime, made)
         return append_in_session(self.tenant(tenant), self.runtime, made, session)
+
+    def _new_event(self, given: object) -> NewEvent:
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(f"events: takes dicts of what append takes, not {given!r:.80}")
+        return new_event(self.runtime.entropy, **given)
 
     def hint(self, tenant: str) -> None:
         """Tell a worker to look now: after the commit of a session of your own, of which nobody else tells.

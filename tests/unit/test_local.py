@@ -271,6 +271,8 @@ def test_projectors_are_given_as_a_list_of_registered_functions_as_bots_are() ->
     boards.create_card("b", "A card", card_id="c")
     boards.move_card("c", "done")
     assert seen == [("there", "done")]
+    with pytest.raises(InvalidInputError, match="limit must be at least 1, not -1"):
+        boards.cards("b", limit=-1)
 
 
 def test_several_events_are_appended_by_the_keywords_of_append_in_one_block_of_numbers() -> None:
@@ -283,6 +285,8 @@ def test_several_events_are_appended_by_the_keywords_of_append_in_one_block_of_n
     assert second.seq > first.seq
     with pytest.raises(TypeError, match="colour"):
         outbox.append_many("acme", [{"type": "order"}, {"type": "order", "colour": "red"}])
+    with pytest.raises(InvalidInputError, match="events: takes dicts of what append takes, not 'type'"):
+        outbox.append_many("acme", {"type": "order"})  # type: ignore[dict-item] # what is refused
     with pytest.raises(InvalidInputError, match="a source and a type"):
         outbox.append_many("acme", [{"type": "order"}, {"type": ""}])
     assert outbox.tenant("acme").log.head().last_seq == second.seq
