@@ -34,7 +34,7 @@ READ_THE_DRIVERS_ERRORS = {
     "errors.py": "the one place that says what is transient",
     "inserts.py": "a bulk error's answer to each document: a duplicate is told from a failure",
     "slots.py": "as inserts: two offers met at a tenant's first slot",
-    "effect_outbox.py": "as inserts: a run record that a newer claim has written",
+    "effect_settling.py": "as inserts: a run record that a newer claim has written",
     "drain_progress.py": "a duplicate of the upsert that creates a cursor: another drain made it",
     "maintenance.py": "a duplicate of the upsert that creates a tick: another beat made it",
     "schema.py": "a collection, or a record of a step, that another process made meanwhile",
