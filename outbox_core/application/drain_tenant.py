@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from outbox_core.application.decide_batch import decide_batch
+from outbox_core.application.enter_slot import enter_slot
 from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.domain.effect import DEAD_EVENT
@@ -43,21 +44,12 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look came to: how it ended, how far the cursor is, and how many rows are new."""
+class DrainReport:
+    """What a look, or a whole drain, came to: how the last look ended, how far the cursor is, how many rows are new."""
 
     step: Step
     reached_seq: int
     rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DrainReport:
-    """What one drain came to: how its last look ended, how far the cursor is, and how many rows are new in all."""
-
-    step: Step
-    reached_seq: int
-    rows: int
 
 
 def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None) -> DrainReport | None:
@@ -69,7 +61,7 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
     """
     ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
     pause, rows, moved, look = _FIRST_PAUSE, 0, False, None
-    slot = _enter(store, runtime, token)
+    slot = enter_slot(store, Lane.DRAIN, token, runtime.limits.slot_hold)
     while slot is not None:
         try:
             look = _look(store, runtime)
@@ -87,7 +79,7 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
         if slot is not None and look.step is not Step.ADVANCED:
             runtime.clock.sleep(pause)
         pause = _FIRST_PAUSE if look.step is Step.ADVANCED else min(2 * pause, _LONGEST_PAUSE)
-    return None if look is None else DrainReport(look.step, look.reached_seq, rows)
+    return None if look is None else replace(look, rows=rows)
 
 
 def _clear(store: TenantStore, runtime: Runtime, slot: str, reached_seq: int, *, over: bool) -> str | None:
@@ -97,7 +89,7 @@ def _clear(store: TenantStore, runtime: Runtime, slot: str, reached_seq: int, *,
     if store.log.clear_undrained(reached_seq):
         return None
     if not over:
-        return _enter(store, runtime, None)
+        return enter_slot(store, Lane.DRAIN, None, runtime.limits.slot_hold)
     # The flag stays set, so no append hints: one that is under way just now would wait for a tick.
     runtime.hints.drain(store.tenant_id)
     return None
@@ -115,12 +107,7 @@ def _hand_on(store: TenantStore, runtime: Runtime, slot: str, step: Step, *, mov
         runtime.hints.drain(store.tenant_id)
 
 
-def _enter(store: TenantStore, runtime: Runtime, token: str | None) -> str | None:
-    hold = runtime.limits.slot_hold
-    return store.slots.take(Lane.DRAIN, hold) if token is None else store.slots.rotate(Lane.DRAIN, token, hold)
-
-
-def _look(store: TenantStore, runtime: Runtime) -> Look:
+def _look(store: TenantStore, runtime: Runtime) -> DrainReport:
     """Read the cursor and what follows it; materialize what follows without a hole, or see to the hole."""
     cursor = store.progress.load()
     entries = store.log.read_after(cursor.seq, runtime.limits.event_batch)
@@ -131,7 +118,7 @@ def _look(store: TenantStore, runtime: Runtime) -> Look:
     return _materialize(store, runtime, cursor, entries[:length], last_read=last_read)
 
 
-def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Sequence[int]) -> Look:
+def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Sequence[int]) -> DrainReport:
     """Fill what is missing and over age (E04); else note down how far the numbers have come, and wait (E03)."""
     limits = runtime.limits
     head = store.log.head()
@@ -143,9 +130,9 @@ def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Seq
             head.last_seq,
             cursor.seq,
         )
-        return Look(Step.BLOCKED, cursor.seq)
+        return DrainReport(Step.BLOCKED, cursor.seq)
     if not seqs and head.last_seq <= cursor.seq:
-        return Look(Step.CAUGHT_UP, cursor.seq)
+        return DrainReport(Step.CAUGHT_UP, cursor.seq)
     # Beyond a full batch nothing was read, so nothing there is known to be missing.
     known_upto = seqs[-1] if len(seqs) == limits.event_batch else head.last_seq
     fillable = min(over_age(cursor.marks, cursor.now, limits.gap_grace), known_upto)
@@ -153,12 +140,12 @@ def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Seq
     if missing:
         _fill(store, missing[:_FILL_CHUNK])
         # The cursor moves only over numbers that were read, never over numbers just written.
-        return Look(Step.AGAIN, cursor.seq)
+        return DrainReport(Step.AGAIN, cursor.seq)
     mark = Mark(head.last_seq, head.now)
     marks = with_mark(cursor.marks, mark, cursor.seq, limits.mark_interval, limits.gap_grace)
     if marks != cursor.marks:
         store.progress.commit(cursor, seq=cursor.seq, marks=marks, poison=cursor.poison, entry=None)
-    return Look(Step.WAITING, cursor.seq)
+    return DrainReport(Step.WAITING, cursor.seq)
 
 
 def _fill(store: TenantStore, missing: Sequence[int]) -> None:
@@ -178,12 +165,12 @@ def _fill(store: TenantStore, missing: Sequence[int]) -> None:
 
 def _materialize(
     store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry], *, last_read: bool
-) -> Look:
+) -> DrainReport:
     batch, new_ids = _make_durable(store, runtime, cursor, entries)
     if not batch.length:
         if batch.poison != cursor.poison:
             store.progress.commit(cursor, seq=cursor.seq, marks=cursor.marks, poison=batch.poison, entry=None)
-        return Look(Step.BLOCKED, cursor.seq)
+        return DrainReport(Step.BLOCKED, cursor.seq)
     reached = entries[batch.length - 1].seq
     entry = JournalEntry(
         entry_id=runtime.entropy.token(),
@@ -198,9 +185,9 @@ def _materialize(
     if new_ids:
         offer_slice(store, runtime)
     if not moved:
-        return Look(Step.AGAIN, cursor.seq, len(new_ids))
+        return DrainReport(Step.AGAIN, cursor.seq, len(new_ids))
     whole = last_read and batch.length == len(entries)
-    return Look(Step.CAUGHT_UP if whole else Step.ADVANCED, reached, len(new_ids))
+    return DrainReport(Step.CAUGHT_UP if whole else Step.ADVANCED, reached, len(new_ids))
 
 
 def _make_durable(

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outbox_core.application.enter_slot import enter_slot
 from outbox_core.application.execute_effect import execute_effect
 from outbox_core.application.hand import Hand
 from outbox_core.application.heart import Heart
@@ -47,7 +48,7 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
     answer; what was claimed is released, or comes back with its lease.
     """
     hold = runtime.limits.slot_hold
-    slot = store.slots.take(Lane.SLICE, hold) if token is None else store.slots.rotate(Lane.SLICE, token, hold)
+    slot = enter_slot(store, Lane.SLICE, token, hold)
     if slot is None:
         return None
     report = SliceReport()

@@ -68,10 +68,6 @@ class EffectNotFoundError(DefinitiveError):
     """The tenant has no such effect."""
 
 
-class CrossTenantError(DefinitiveError):
-    """A row of one tenant names another tenant."""
-
-
 class UnstorableRowError(DefinitiveError):
     """A row cannot be written in the store's format."""
 

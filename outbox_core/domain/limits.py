@@ -26,7 +26,6 @@ MAX_ERROR_CHARS = 2_000
 MAX_RULE_ATTRIBUTES_BYTES = 8 * 1024
 MAX_JSON_DEPTH = 64
 MAX_RESULT_BYTES = 64 * 1024
-MAX_COMMAND_BYTES = 16_000_000
 TRANSACTIONAL_MARGIN = timedelta(seconds=15)
 """What a transactional run's lease reaches beyond its time limit: its commit must land inside it."""
 
