@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.application.record_lifecycle import LifecycleRecorder
 from outbox_core.application.run_once import run_once
 from outbox_core.domain.errors import CardNotFoundError, InvalidInputError
 from outbox_core.domain.event import BOARD, Attributes, Event, NewEvent, Snapshot
@@ -58,12 +59,14 @@ def change_card(
     card's event's, and TransientError where the store did not answer for GAP_GRACE.
     """
     event_id = cause.event_id or runtime.entropy.token()
+    recorder = LifecycleRecorder(store, runtime)
 
     def write(transaction: OutboxTransaction, before: Card | None) -> tuple[Card, list[str]]:
         after, tellings = decide(before, transaction.transaction)
         if not tellings:
             return after, []
         stored = store.cards.put(after, transaction.transaction)
+        recorder.see(transaction, before, stored, cause.author, cause.reason)
         ids = [event_id, *(fitting_id(f"{event_id}.{telling.action}") for telling in tellings[1:])]
         for one, telling in zip(ids, tellings, strict=True):
             told = card_event(one, cause, telling, before, stored)
@@ -73,6 +76,7 @@ def change_card(
 
     once = run_once(store, runtime, event_id, lambda transaction: stored_card(store, card_id, transaction), write)
     if once.made is not None:
+        recorder.tell()
         card, ids = once.made
         return CardChanged(card, tuple(once.published[one].seq for one in ids))
     # The card is read again: the transaction may have begun before the one that appended the event.

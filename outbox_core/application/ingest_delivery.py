@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outbox_core.application.change_card import snapshot_after, stored_card
+from outbox_core.application.record_lifecycle import LifecycleRecorder, deletion_time
 from outbox_core.application.run_once import run_once
 from outbox_core.domain.board import apply_change
 from outbox_core.domain.event import Attributes, NewEvent, Snapshot
@@ -42,6 +43,7 @@ def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) ->
     after that, and the same call may then be made again; EventTooLargeError or InvalidInputError with nothing written.
     """
     change = delivery.change
+    recorder = LifecycleRecorder(store, runtime)
 
     def read(transaction: Transaction) -> Card | None:
         return stored_card(store, change.card_id, transaction) if change else _spoken_of(store, delivery)
@@ -53,11 +55,13 @@ def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) ->
             )
         else:
             after = _change(store, card, change, transaction.transaction)
+            recorder.see(transaction, card, after, delivery.actor, delivery.action)
             transaction.append_event(_event(delivery, after.card_id, _moved(delivery, change, card, after)))
 
     once = run_once(store, runtime, delivery.event_id, read, write)
     if once.known is not None:
         return Ingested(delivery.event_id, once.known, fresh=False)
+    recorder.tell()
     appended = once.published[delivery.event_id]
     return Ingested(delivery.event_id, appended.seq, fresh=not appended.duplicate)
 
@@ -69,6 +73,10 @@ def _spoken_of(store: TenantStore, delivery: Delivery) -> Card | None:
 def _change(store: TenantStore, card: Card | None, change: CardChange, transaction: Transaction) -> Card:
     """Write the card where the change makes a difference; a delivery that says nothing new costs no write."""
     after = apply_change(store.tenant_id, card, change)
+    if after.gone and card is not None and not card.gone:
+        # The forge's own time is no identity: two deletions may share it.
+        deleted_at = deletion_time(card, store.log.head().now)
+        after = replace(after, deleted_at=deleted_at, last_deleted_at=deleted_at)
     return after if after == card else store.cards.put(after, transaction)
 
 

@@ -37,6 +37,7 @@ class OutboxTransaction:
         self._unused = unused
         self._buffered: dict[str, NewEvent] = {}
         self._new: set[str] = set()
+        self._last_writes: list[Callable[[Transaction], None]] = []
         self._published: dict[str, Appended] = {}
 
     @property
@@ -75,8 +76,12 @@ class OutboxTransaction:
         self.append_event(built)
         return built.event_id
 
+    def at_last(self, write: Callable[[Transaction], None]) -> None:
+        """Have a write done right before the commit: one that others wait for must not stand open for long."""
+        self._last_writes.append(write)
+
     def commit(self, last_write: Callable[[Transaction], None] | None = None) -> None:
-        """Number and insert what was appended, do the last write, and commit.
+        """Number and insert what was appended, do the last writes, and commit.
 
         Raises EventConflictError, ContentionError, or what `last_write` raises, all undone; UnclearCommitError where it
         may have happened.
@@ -90,8 +95,8 @@ class OutboxTransaction:
         if allocation is not None:
             self._unused.extend(allocation.seqs)
             log.insert(number_events(self._store.tenant_id, fresh, allocation), self._transaction)
-        if last_write is not None:
-            last_write(self._transaction)
+        for write in (*self._last_writes, *([last_write] if last_write else ())):
+            write(self._transaction)
         self._transaction.commit()
         self._unused.clear()
         self._published = {event_id: Appended(event_id, seq, duplicate=True) for event_id, seq in present.items()}

@@ -68,6 +68,26 @@ class EffectNotFoundError(DefinitiveError):
     """The tenant has no such effect."""
 
 
+class ConsumerNotFoundError(DefinitiveError):
+    """The tenant has no such consumer: it is not registered."""
+
+
+class ConsumerRetiredError(DefinitiveError):
+    """The consumer was retired; only registering it again brings it back, and it then reconciles first."""
+
+
+class LetterNotFoundError(DefinitiveError):
+    """The consumer has no such dead letter."""
+
+
+class ObserverActedError(DefinitiveError):
+    """An observer tried to do what only the writer of a change does: delete, restore, audit or notify."""
+
+
+class LeaseLostError(OutboxError):
+    """A transaction was undone because the consumer's lease, or its cursor, is another's now."""
+
+
 class UnstorableRowError(DefinitiveError):
     """A row cannot be written in the store's format."""
 

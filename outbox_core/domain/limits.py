@@ -92,6 +92,15 @@ class Limits:
     retry_later_max: timedelta = timedelta(hours=24)
     max_event_bytes: int = 256 * 1024
     unknown_kind_alarm: timedelta = timedelta(minutes=10)
+    consumer_lease: timedelta = timedelta(seconds=15)
+    consumer_poll: timedelta = timedelta(seconds=5)
+    consumer_idle_step: timedelta = timedelta(seconds=10)
+    consumer_idle_cap: timedelta = timedelta(seconds=60)
+    observe_batch: int = 100
+    lifecycle_retention: timedelta = timedelta(days=30)
+    prune_tick: timedelta = timedelta(hours=6)
+    prune_batch: int = 5_000
+    audit_bound: timedelta = timedelta(seconds=2)
 
     def __post_init__(self) -> None:
         broken = [text for text, holds in self._relations() if not holds]
@@ -170,6 +179,24 @@ class Limits:
                 f"MAX_TIME_LIMIT ({said['max_time_limit']}) must be at most 1h",
                 self.max_time_limit <= timedelta(hours=1),
             ),
+            (
+                f"CONSUMER_LEASE ({said['consumer_lease']}) must be longer than OP_TIMEOUT ({said['op_timeout']})",
+                self.consumer_lease > self.op_timeout,
+            ),
+            (
+                (
+                    f"SLICE_TIME ({said['slice_time']}) must be shorter than a third of "
+                    f"CONSUMER_LEASE ({said['consumer_lease']})"
+                ),
+                self.slice_time < self.consumer_lease / 3,
+            ),
+            (
+                (
+                    f"CONSUMER_POLL ({said['consumer_poll']}) must be at most "
+                    f"CONSUMER_IDLE_CAP ({said['consumer_idle_cap']})"
+                ),
+                self.consumer_poll <= self.consumer_idle_cap,
+            ),
         ]
 
     def queue_hold(self, others: int) -> timedelta:
@@ -184,6 +211,10 @@ class Limits:
     def longest_hold(self) -> timedelta:
         """The longest that any slot is held at once."""
         return max(self.slot_hold, self.tick_expiry)
+
+    def idle_delay(self, idle_polls: int) -> timedelta:
+        """How long a consumer waits after so many polls in a row that found nothing, before jitter (L15)."""
+        return min(self.consumer_poll + idle_polls * self.consumer_idle_step, self.consumer_idle_cap)
 
     @property
     def mark_interval(self) -> timedelta:

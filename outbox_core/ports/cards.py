@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from outbox_core.domain.board import Card
     from outbox_core.ports.transactions import Transaction
@@ -16,6 +17,14 @@ class Cards(Protocol):
 
     def standing(self, card_ids: Iterable[str]) -> frozenset[str]:
         """Return those that exist and are not deleted, in one read of what a majority holds."""
+        ...
+
+    def deletions(self, card_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, datetime]:
+        """Return `deleted_at` of those that are deleted, in one read of what a majority holds, or a transaction sees."""
+        ...
+
+    def live(self, *, after: str = "", limit: int = 1_000) -> Sequence[Card]:
+        """Return cards that are not deleted, archived ones included, by id, from above `after`."""
         ...
 
     def get(self, card_id: str, transaction: Transaction | None = None) -> Card:

@@ -19,6 +19,14 @@ class Hints(Protocol):
         """Say that a tenant has due rows; `token` is the slot that the offer took."""
         ...
 
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:
+        """Say that a consumer has something to observe."""
+        ...
+
+    def wake(self, tenant_id: str) -> bool:
+        """Say that a tenant's lifecycle stream has grown: its consumers may be woken."""
+        ...
+
 
 class NoHints:
     """Sends nothing: the ticks find everything."""
@@ -28,5 +36,13 @@ class NoHints:
         return False
 
     def slice(self, tenant_id: str, token: str) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing."""
+        return False
+
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing."""
+        return False
+
+    def wake(self, tenant_id: str) -> bool:  # noqa: ARG002 - the port's name
         """Take nothing."""
         return False

@@ -10,10 +10,13 @@ from outbox_core.domain.limits import Limits
 from outbox_core.domain.rarely import Rarely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from outbox_core.domain.bot import Bot
+    from outbox_core.domain.consumer import PollReport
+    from outbox_core.domain.lifecycle_event import LifecycleEvent
+    from outbox_core.domain.observer import Observer
     from outbox_core.domain.projector import Projector
     from outbox_core.ports.hints import Hints
 
@@ -66,6 +69,30 @@ class NoProjectors:
         return None
 
 
+class Observers(Protocol):
+    """The observers this process knows."""
+
+    def get(self, consumer_id: str) -> Observer | None:
+        """Return the observer of a consumer, None where this process does not know it."""
+        ...
+
+    def ids(self) -> Sequence[str]:
+        """Return the ids of all that this process knows."""
+        ...
+
+
+class NoObservers:
+    """Knows none."""
+
+    def get(self, consumer_id: str) -> Observer | None:  # noqa: ARG002 - the port's name
+        """Return None."""
+        return None
+
+    def ids(self) -> Sequence[str]:
+        """Return nothing."""
+        return ()
+
+
 class Interrupt(Protocol):
     """What ends foreign code that does not end by itself."""
 
@@ -86,6 +113,32 @@ class NoInterrupt:
         return nullcontext()
 
 
+class Outlets(Protocol):
+    """Whom this process tells of lifecycle events, best effort. No call raises."""
+
+    def committed(self, event: LifecycleEvent) -> None:
+        """Tell of a change that this process has just committed: its listeners at once, then whoever is notified.
+
+        The listeners are called in this thread, with the event as it is stored; the notice within AUDIT_BOUND, and at
+        most once (L02).
+        """
+        ...
+
+    def polled(self, report: PollReport) -> None:
+        """Tell whoever audits or measures what a consumer's poll came to, within AUDIT_BOUND (L16)."""
+        ...
+
+
+class NoOutlets:
+    """Tells nobody."""
+
+    def committed(self, event: LifecycleEvent) -> None:
+        """Do nothing."""
+
+    def polled(self, report: PollReport) -> None:
+        """Do nothing."""
+
+
 def _never() -> bool:
     return False
 
@@ -94,7 +147,8 @@ def _never() -> bool:
 class Runtime:
     """The surroundings of a use case.
 
-    `worker` names this process in rows; `stopping` says that it shuts down; `said` keeps alarms from repeating.
+    `worker` names this process in rows, `writer` in lifecycle events; `stopping` says that it shuts down; `said` keeps
+    alarms from repeating.
     """
 
     clock: Clock
@@ -102,8 +156,11 @@ class Runtime:
     hints: Hints
     bots: Bots
     projectors: Projectors = field(default_factory=NoProjectors)
+    observers: Observers = field(default_factory=NoObservers)
+    outlets: Outlets = field(default_factory=NoOutlets)
     interrupt: Interrupt = field(default_factory=NoInterrupt)
     limits: Limits = field(default_factory=Limits)
     said: Rarely = field(default_factory=Rarely)
     worker: str = "local"
+    writer: str = "local"
     stopping: Callable[[], bool] = _never

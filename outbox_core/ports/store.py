@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from outbox_core.ports.audit import AuditLog
     from outbox_core.ports.boards import Boards
     from outbox_core.ports.cards import Cards
+    from outbox_core.ports.consumers import Consumers
     from outbox_core.ports.drain_progress import DrainProgress
     from outbox_core.ports.effect_outbox import EffectOutbox
     from outbox_core.ports.event_log import EventLog
+    from outbox_core.ports.lifecycle_stream import LifecycleStream
     from outbox_core.ports.maintenance import Maintenance
     from outbox_core.ports.slots import Slots
     from outbox_core.ports.subscriptions import Subscriptions
@@ -29,6 +32,9 @@ class TenantStore:
     boards: Boards
     cards: Cards
     slots: Slots
+    stream: LifecycleStream
+    consumers: Consumers
+    audit: AuditLog
     transactions: Transactions
 
 

@@ -1,0 +1,190 @@
+"""A consumer: a registered, durable reader of one tenant's lifecycle stream, and the deliveries that failed it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from outbox_core.domain.errors import InvalidInputError
+from outbox_core.domain.identity import require_id
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from outbox_core.domain.lifecycle_event import LifecycleEvent
+
+
+class Start(StrEnum):
+    """Where a consumer without a cursor begins: a new one, and one whose row was lost, are the same (L05, L12)."""
+
+    BEGINNING = "beginning"
+    """At the first event, where the stream still has it; else by reconciling."""
+
+    LATEST = "latest"
+    """By reconciling, then with what comes after that."""
+
+
+class LetterState(StrEnum):
+    """What became of a dead letter."""
+
+    UNRESOLVED = "unresolved"
+    REPLAYING = "replaying"
+    """An operator asked for it to be observed again; the consumer does so at its next poll."""
+
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """The event at which a consumer stands, and its failed tries so far; a new event starts at zero (L09)."""
+
+    event_id: str
+    attempts: int
+    next_attempt_at: datetime
+    failure_class: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """The stored registration and its cursor.
+
+    `cursor` is the number of the last event that was acknowledged: None until the consumer has begun, and -1 where
+    what is stored is no number. `idle_polls` counts the polls in a row that found nothing; `stopped_for` is why it
+    waits for an operator.
+    """
+
+    tenant_id: str
+    consumer_id: str
+    start: Start
+    cursor: int | None
+    registered_at: datetime
+    must_reconcile: bool = False
+    retired_at: datetime | None = None
+    paused_at: datetime | None = None
+    stopped_for: str = ""
+    lease_owner: str = ""
+    lease_until: datetime | None = None
+    heartbeat_at: datetime | None = None
+    fence: int = 0
+    failing: Failing | None = None
+    idle_polls: int = 0
+    next_poll_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a consumer stands before, in one read: its row (None: not registered), the head, and the server's time.
+
+    `replays` says that dead letters of it wait to be observed again.
+    """
+
+    consumer: Consumer | None
+    head: int
+    now: datetime
+    replays: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A consumer's row as the lease took it. Every later write demands `fence`, and that it is not retired (L07, L14).
+
+    `taken_at` is the server's time; the lease ends `CONSUMER_LEASE` after that unless it is renewed.
+    """
+
+    consumer: Consumer
+    fence: int
+    taken_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A delivery that was given up, with its own copy of the event; `event` is None where the row did not decode."""
+
+    tenant_id: str
+    consumer_id: str
+    event_id: str
+    sequence: int
+    event: LifecycleEvent | None
+    attempts: int
+    failure_class: str
+    parked_at: datetime
+    state: LetterState = LetterState.UNRESOLVED
+    replays: int = 0
+    settled_at: datetime | None = None
+    settled_by: str = ""
+    settled_why: str = ""
+
+
+class Poll(StrEnum):
+    """What a poll came to."""
+
+    IDLE = "idle"
+    OBSERVED = "observed"
+    RETRYING = "retrying"
+    """The event that it stands before has failed, and its next try is not due."""
+
+    BUSY = "busy"
+    """Another process holds the lease."""
+
+    LOST = "lost"
+    """The lease was lost on the way: what came after that changed nothing."""
+
+    UNKNOWN = "unknown"
+    """A newer version wrote a type of event that this process does not know."""
+
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    RETIRED = "retired"
+    UNREGISTERED = "unregistered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollReport:
+    """What one poll of a consumer came to, in counts.
+
+    `more` says that it ended with events left to observe now. `wait` is when the next poll may find something to do;
+    None where only an event can tell.
+    """
+
+    tenant_id: str
+    consumer_id: str
+    poll: Poll
+    observed: int = 0
+    failed: int = 0
+    superseded: int = 0
+    parked: int = 0
+    replayed: int = 0
+    reconciled: bool = False
+    more: bool = False
+    lag: int = 0
+    wait: timedelta | None = None
+
+
+_HEX = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
+_DIGITS = re.compile(r"\d{5,}")
+_PART = re.compile(r"[._-]")
+
+
+def require_consumer_id(text: object, *, host: str, process_id: int) -> str:
+    """Return a consumer id; raise InvalidInputError where it is none, or would not be the same after a restart (L22).
+
+    A host's name, a process id and a random id are refused: such a consumer would never find its cursor again, and the
+    one that it leaves behind keeps the stream from being pruned.
+    """
+    consumer_id = require_id(text, "consumer id")
+    parts = _PART.split(consumer_id.casefold())
+    named = host.casefold()
+    why = ""
+    if named and named not in {"localhost", ""} and (consumer_id.casefold() == named or named in parts):
+        why = "holds this host's name"
+    elif str(process_id) in parts:
+        why = "holds a process id"
+    elif any(_HEX.fullmatch(part) and any(c.isdigit() for c in part) for part in parts) or _DIGITS.search(consumer_id):
+        why = "looks like a random id"
+    if why:
+        raise InvalidInputError(
+            f"consumer id {consumer_id!r} {why}, so a restart would begin anew; name its role, for example board-cache"
+        )
+    return consumer_id
