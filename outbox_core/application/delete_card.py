@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def delete_card(store: TenantStore, runtime: Runtime, card_id: str, cause: Cause) -> CardChanged:
     """Mark the card deleted, append `deleted` with the card as it was, audit it, and tell the lifecycle stream (L01).
 
-    All of it commits together, or nothing does. An archived card may be deleted too. `deleted_at` is the server's time,
-    and always later than the card's last one, so that two deletions of a card never share it. A repeat writes nothing, and returns the card with the same `deleted_at`. Raises CardNotFoundError where
-    there never was such a card.
+    All of it commits together, or nothing does. An archived card may be deleted too. `deleted_at` is the server's
+    time, and always later than the card's last one, so that two deletions of a card never share it. A repeat writes
+    nothing, and returns the card with the same `deleted_at`. Raises CardNotFoundError where there never was such a
+    card, and ObserverActedError inside an observer (L08).
     """
 
     def decide(card: Card | None, transaction: Transaction) -> tuple[Card, tuple[Telling, ...]]:

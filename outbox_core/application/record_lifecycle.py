@@ -77,7 +77,7 @@ def _standing(card: Card) -> Standing:
 
 
 def deletion_time(card: Card, now: datetime) -> datetime:
-    """Return a deletion's identity: the server's time in whole milliseconds, and later than the card's last one (L03)."""
+    """Return a deletion's identity: the server's time in whole milliseconds, later than the card's last one (L03)."""
     whole = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
     last = card.last_deleted_at
     return whole if last is None else max(whole, last + _ONE)

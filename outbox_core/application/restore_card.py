@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def restore_card(store: TenantStore, runtime: Runtime, card_id: str, cause: Cause) -> CardChanged:
-    """Undo deletion and archiving alike, and append `restored`; the lifecycle stream is told of the first. A card that is neither is left as it is.
+    """Undo deletion and archiving alike, and append `restored`; the lifecycle stream is told where a deletion is undone.
 
-    A card whose column has gone meanwhile comes back in its board's first one. Raises CardNotFoundError where there
-    never was such a card.
+    A card that is neither is left as it is; one whose column has gone meanwhile comes back in its board's first one.
+    Raises CardNotFoundError where there never was such a card, and ObserverActedError inside an observer.
     """
 
     def decide(card: Card | None, transaction: Transaction) -> tuple[Card, tuple[Telling, ...]]:

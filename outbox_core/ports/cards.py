@@ -20,7 +20,7 @@ class Cards(Protocol):
         ...
 
     def deletions(self, card_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, datetime]:
-        """Return `deleted_at` of those that are deleted, in one read of what a majority holds, or a transaction sees."""
+        """Return `deleted_at` of those that are deleted, in one read: what a majority holds, or a transaction sees."""
         ...
 
     def live(self, *, after: str = "", limit: int = 1_000) -> Sequence[Card]:

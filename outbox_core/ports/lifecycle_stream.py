@@ -53,7 +53,8 @@ class LifecycleStream(Protocol):
         ...
 
     def prune(self, up_to: int, older_than: timedelta, limit: int) -> int:
-        """Remove rows from the lowest number on, up to `up_to`, that occurred before the server's time less
-        `older_than`; return how many. It stops at the first that is younger, and after `limit`.
-        """  # noqa: D205 - one sentence
+        """Remove rows from the lowest number on, up to `up_to`; return how many.
+
+        It stops at the first that occurred less than `older_than` before the server's time, and after `limit`.
+        """
         ...
