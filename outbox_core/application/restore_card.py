@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def restore_card(store: TenantStore, runtime: Runtime, card_id: str, cause: Cause) -> CardChanged:
-    """Undo deletion and archiving alike, and append `restored`; the lifecycle stream is told where a deletion is undone.
+    """Undo deletion and archiving alike, and append `restored`; the lifecycle stream is told of an undone deletion.
 
     A card that is neither is left as it is; one whose column has gone meanwhile comes back in its board's first one.
     Raises CardNotFoundError where there never was such a card, and ObserverActedError inside an observer.

@@ -93,8 +93,11 @@ class Consumers(Protocol):
         """
         ...
 
-    def wake(self, consumer_ids: Iterable[str]) -> int:
-        """Let these be due now, those of them that wait in idleness; return how many. One that failed waits on."""
+    def wake(self, consumer_ids: Iterable[str]) -> Sequence[str]:
+        """Let those of these be due now that are behind the head and wait in idleness; return them.
+
+        One that failed waits on for its next try, and one that is leased, paused or retired is left alone.
+        """
         ...
 
     def require_reconcile(self, consumer_id: str, by: str, why: str) -> None:
