@@ -34,6 +34,11 @@ AUDIT_RETIRED = "lifecycle-observation:consumer-retired"
 AUDIT_RECONCILED = "lifecycle-observation:consumer-reconciled"
 AUDIT_SUPERSEDED = "lifecycle-observation:event-superseded"
 AUDIT_RESOLVED = "lifecycle-observation:letter-resolved"
+AUDIT_RECONCILE_ASKED = "lifecycle-observation:reconcile-asked"
+AUDIT_SKIPPED = "lifecycle-observation:consumer-skipped"
+
+MAX_WHY_CHARS = 300
+"""What is kept of an operator's reason, and of why a consumer stopped."""
 
 
 class Cursor(StrEnum):
@@ -64,8 +69,9 @@ class Failing(StrEnum):
 class Edge:
     """One write of a consumer's row.
 
-    Every one but `retire` and `register` demands that it is not retired; one that moves the cursor to an event demands
-    that it stands where it was read (L07). `audit` is the code of the audit row that commits with it.
+    Every one but `register` demands that it is not retired; one that moves the cursor to an event demands that it stands
+    where it was read (L07). `audit` is the code of the audit row that commits with it. `voids` gives the lease back:
+    whatever of it comes late is refused, although the fence stays.
     """
 
     name: str
@@ -73,23 +79,43 @@ class Edge:
     cursor: Cursor = Cursor.KEEP
     failing: Failing = Failing.KEEP
     audit: str = ""
+    voids: bool = False
     promise: str
 
 
 # fmt: off
-REGISTER = Edge(name="register", fence=Fence.NONE, audit=AUDIT_REGISTERED, promise="L05")
+REGISTER = Edge(name="register", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_REGISTERED, voids=True, promise="L05")  # noqa: E501
 LEASE = Edge(name="lease", fence=Fence.MINT, promise="L07")
 RENEW = Edge(name="renew", fence=Fence.HOLD, promise="L07")
+BEGIN = Edge(name="begin", fence=Fence.HOLD, cursor=Cursor.EVENT, promise="L05")
 ACK = Edge(name="ack", fence=Fence.HOLD, cursor=Cursor.EVENT, failing=Failing.CLEAR, promise="L06")
 SUPERSEDE = Edge(name="supersede", fence=Fence.HOLD, cursor=Cursor.EVENT, failing=Failing.CLEAR, audit=AUDIT_SUPERSEDED, promise="L18")  # noqa: E501
 FAIL = Edge(name="fail", fence=Fence.HOLD, failing=Failing.COUNT, promise="L09")
 PARK = Edge(name="park", fence=Fence.HOLD, cursor=Cursor.EVENT, failing=Failing.CLEAR, audit=AUDIT_POISONED, promise="L10")  # noqa: E501
 RECONCILE = Edge(name="reconcile", fence=Fence.HOLD, cursor=Cursor.HEAD, failing=Failing.CLEAR, audit=AUDIT_RECONCILED, promise="L12")  # noqa: E501
-REST = Edge(name="rest", fence=Fence.HOLD, promise="L15")
-RETIRE = Edge(name="retire", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_RETIRED, promise="L14")
+STOP = Edge(name="stop", fence=Fence.HOLD, promise="L12")
+REST = Edge(name="rest", fence=Fence.HOLD, voids=True, promise="L15")
+ASK_RECONCILE = Edge(name="ask_reconcile", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_RECONCILE_ASKED, voids=True, promise="L12")  # noqa: E501
+SKIP = Edge(name="skip", fence=Fence.NONE, cursor=Cursor.HEAD, failing=Failing.CLEAR, audit=AUDIT_SKIPPED, voids=True, promise="L12")  # noqa: E501
+RETIRE = Edge(name="retire", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_RETIRED, voids=True, promise="L14")
 # fmt: on
 
-EDGES = (REGISTER, LEASE, RENEW, ACK, SUPERSEDE, FAIL, PARK, RECONCILE, REST, RETIRE)
+EDGES = (
+    REGISTER,
+    LEASE,
+    RENEW,
+    BEGIN,
+    ACK,
+    SUPERSEDE,
+    FAIL,
+    PARK,
+    RECONCILE,
+    STOP,
+    REST,
+    ASK_RECONCILE,
+    SKIP,
+    RETIRE,
+)
 
 
 def retry_delay(attempts: int) -> timedelta:
