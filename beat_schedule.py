@@ -22,4 +22,6 @@ TICKS = (
     Tick("drain", "outbox.drain_tick", 3.0, 600.0, "maintenance", "drain_tick"),
     Tick("sweep", "outbox.sweep_tick", 5.0, 600.0, "maintenance", "sweep_tick"),
     Tick("repair", "outbox.repair_undrained", 600.0, 600.0, "maintenance", "repair_tick"),
+    Tick("consumers", "outbox.consumers_tick", 5.0, 600.0, "maintenance", "consumer_poll"),
+    Tick("prune", "outbox.prune", 21_600.0, 600.0, "maintenance", "prune_tick"),
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from outbox_core.adapters.mongo.client import connect
 from outbox_core.adapters.mongo.interrupt import may_interrupt
 from outbox_core.adapters.mongo.store import MongoStore
+from outbox_core.adapters.outlets import ProcessOutlets
 from outbox_core.adapters.system import SignalInterrupt, SystemClock, SystemEntropy
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.append_events import append_events
@@ -22,13 +23,17 @@ from outbox_core.application.append_in_session import append_in_session
 from outbox_core.application.drain_tenant import drain_tenant
 from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.application.new_event import new_event
+from outbox_core.application.observe_lifecycle import observe_lifecycle
 from outbox_core.application.offer_drains import offer_drains
+from outbox_core.application.offer_polls import offer_polls, wake_consumers
 from outbox_core.application.offer_slices import offer_slices
+from outbox_core.application.prune_lifecycle import prune_lifecycle
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
 from outbox_core.boards import Boards
-from outbox_core.bots import projectors, registry, require_arguments
+from outbox_core.bots import observers, projectors, registry, require_arguments
+from outbox_core.consumers import Consumers
 from outbox_core.domain.errors import InvalidInputError, OutboxError
 from outbox_core.domain.event import NewEvent
 from outbox_core.domain.forge_delivery import Ignored
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
     from outbox_core.application.ingest_delivery import Ingested
     from outbox_core.application.run_in_transaction import OutboxTransaction
     from outbox_core.application.run_slice import SliceReport
+    from outbox_core.domain.consumer import PollReport
+    from outbox_core.domain.lifecycle_event import LifecycleEvent
     from outbox_core.domain.limits import Limits
     from outbox_core.local import BotsGiven, LocalOutbox, ProjectorsGiven
     from outbox_core.ports.hints import Hints
@@ -73,9 +80,18 @@ class Outbox:
     asks the store may raise TransientError; the same call may then be made again.
     """
 
-    def __init__(self, settings: Settings, *, hints: Hints, offers: Hints, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        hints: Hints,
+        offers: Hints,
+        stopping: Callable[[], bool],
+        outlets: ProcessOutlets | None = None,
+    ) -> None:
         """Wire it; nothing is sent yet. `from_settings` is the usual way."""
         self._settings = settings
+        self._outlets = outlets or ProcessOutlets(settings.limits.audit_bound)
         self._hints = hints
         self._offers = offers
         self._stopping = stopping
@@ -92,14 +108,20 @@ class Outbox:
         hints: Hints | None = None,
         offers: Hints | None = None,
         stopping: Callable[[], bool] | None = None,
+        notice: Callable[[LifecycleEvent], object] | None = None,
+        sink: Callable[[PollReport], object] | None = None,
     ) -> Self:
         """Return an outbox over these settings, else over the environment's (ConfigurationError if they are wrong).
 
         `hints` tell a worker at once of what was written or left over; without them ticks find it. `offers` carry what
-        a tick found; they are `hints` unless given. `stopping` says that this process shuts down.
+        a tick found; they are `hints` unless given. `stopping` says that this process shuts down. `notice` is told of
+        each deletion and restore that this process commits, at most once, and `sink` of what each poll of a consumer
+        came to: both are best effort, and waited for no longer than AUDIT_BOUND (L16).
         """
-        sent = hints or NoHints()
-        return cls(settings or load_settings(), hints=sent, offers=offers or sent, stopping=stopping or (lambda: False))
+        sent, given = hints or NoHints(), settings or load_settings()
+        outlets = ProcessOutlets(given.limits.audit_bound, notice=notice, sink=sink)
+        halt = stopping or (lambda: False)
+        return cls(given, hints=sent, offers=offers or sent, stopping=halt, outlets=outlets)
 
     @staticmethod
     def local(
@@ -241,6 +263,18 @@ class Outbox:
         """Return what changes a tenant's boards and cards; InvalidInputError where that is no id."""
         return Boards(self.tenant(tenant), self.runtime)
 
+    def consumers(self, tenant: str) -> Consumers:
+        """Return what registers, shows and changes a tenant's consumers; InvalidInputError where that is no id."""
+        return Consumers(self.tenant(tenant))
+
+    def listen(self, listener: Callable[[LifecycleEvent], object]) -> Callable[[], None]:
+        """Have a function called with each deletion and restore that this process commits; return what ends that.
+
+        It is called at once, in the thread that made the change, after the commit; what it raises is logged. Changes of
+        other processes come through a consumer.
+        """
+        return self._outlets.listen(listener)
+
     def ingest_github(self, tenant: str, headers: Mapping[str, str], raw: bytes) -> Ingested | Ignored:
         """Take in one webhook delivery of GitHub: its headers, and its body byte for byte.
 
@@ -307,6 +341,39 @@ class Outbox:
         with _told(f"a slice of tenant {store.tenant_id}"):
             return run_slice(store, self.runtime, slot)
 
+    def consumers_tick(self) -> None:
+        """Offer a poll to every consumer that is due and has something to do."""
+        with _told("the consumers' tick"):
+            offer_polls(self.store, self._offering)
+
+    def prune(self) -> None:
+        """Remove what every consumer has acknowledged and is old enough (L13)."""
+        with _told("the pruning of lifecycle streams"):
+            prune_lifecycle(self.store, self._offering)
+
+    def wake_consumers(self, tenant: object) -> None:
+        """Offer a poll to the tenant's consumers that wait in idleness."""
+        message = self._checked("wake_consumers", tenant, None)
+        if message is not None:
+            with _told(f"waking the consumers of tenant {message[0].tenant_id}"):
+                wake_consumers(message[0], self._offering)
+
+    def poll_consumer(self, tenant: object, consumer: object) -> PollReport | None:
+        """Let one consumer observe for about a second, and offer it another poll where more is left.
+
+        None where the message lied, or this process has no observer for it.
+        """
+        message = self._checked("poll_consumer", tenant, consumer)
+        known = observers.get(message[1]) if message and message[1] else None
+        if message is None or known is None:
+            return None
+        store = message[0]
+        with _told(f"a poll of consumer {known.consumer_id} of tenant {store.tenant_id}"):
+            report = observe_lifecycle(store, self.runtime, known)
+        if report.more:
+            self._offers.poll(store.tenant_id, known.consumer_id)
+        return report
+
     def _checked(self, task: str, tenant: object, token: object) -> tuple[TenantStore, str | None] | None:
         try:
             return self.tenant(require_id(tenant, "tenant")), None if token is None else require_id(token, "token")
@@ -335,9 +402,12 @@ class Outbox:
             hints=self._hints,
             bots=registry,
             projectors=projectors,
+            observers=observers,
+            outlets=self._outlets,
             interrupt=SignalInterrupt(may_interrupt),
             limits=settings.limits,
             worker=f"{socket.gethostname()}:{os.getpid()}:{entropy.token()[:8]}",
+            writer=entropy.token(),
             stopping=self._stopping,
         )
         return Opened(MongoStore(database, settings.limits, clock, entropy), runtime, database.client.close)

@@ -1,21 +1,26 @@
-"""The bots and projectors of this process, which register as `load_bots` imports the modules that hold them."""
+"""The bots, projectors and observers of this process, which register as `load_bots` imports their modules."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_core.domain.bot import Bot
+from outbox_core.domain.consumer import Start, require_consumer_id
 from outbox_core.domain.errors import ConfigurationError, InvalidInputError
 from outbox_core.domain.limits import duration_text
+from outbox_core.domain.observer import Observer
 from outbox_core.domain.projector import Projector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from outbox_core.domain.limits import Limits
+    from outbox_core.domain.observer import Reconciliation
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -84,8 +89,39 @@ class ProjectorRegistry:
         return self._projectors.get(kind)
 
 
+class ObserverRegistry:
+    """Observers by the id of their consumer; one process has one, `observers`."""
+
+    def __init__(self) -> None:
+        self._observers: dict[str, Observer] = {}
+
+    def __iter__(self) -> Iterator[Observer]:
+        return iter(self._observers.values())
+
+    def add(self, added: Observer) -> None:
+        """Register an observer; the same function again takes the old one's place.
+
+        Raises ConfigurationError where another function has the id.
+        """
+        known = self._observers.get(added.consumer_id)
+        if known is not None and _place(known) != _place(added):
+            raise ConfigurationError(
+                f"two observers are of consumer {added.consumer_id!r}: {_place(known)} and {_place(added)}"
+            )
+        self._observers[added.consumer_id] = added
+
+    def get(self, consumer_id: str) -> Observer | None:
+        """Return the observer, None where this process does not know it."""
+        return self._observers.get(consumer_id)
+
+    def ids(self) -> Sequence[str]:
+        """Return the ids of all consumers that this process has an observer for."""
+        return tuple(self._observers)
+
+
 registry = BotRegistry()
 projectors = ProjectorRegistry()
+observers = ObserverRegistry()
 
 
 def bot(
@@ -127,6 +163,45 @@ def projector(kind: str) -> Callable[[_Function], _Function]:
     return register
 
 
+def observer(
+    consumer_id: str,
+    *,
+    start: str,
+    reconcile: Callable[[Reconciliation], Any] | None = None,
+    transactional: bool = False,
+    idempotent: bool = False,
+    time_limit: timedelta | None = None,
+) -> Callable[[_Function], _Function]:
+    """Register a function as the observer of a consumer: `function(observation)`, a domain.observer.Observation.
+
+    `start` says where a consumer without a cursor begins: "beginning", or "latest", which needs a `reconcile`. That is
+    called with a domain.observer.Reconciliation where the stream cannot tell everything. A transactional observer
+    writes through `observation.transaction` alone, and sees each event exactly once; any other may be told one twice,
+    and one that declares itself `idempotent` a whole batch. Raises ConfigurationError where the id is taken, looks like
+    one that a restart would change, or the function cannot be an observer.
+    """
+
+    def register(function: _Function) -> _Function:
+        if start not in set(Start):
+            raise ConfigurationError(f"observer {consumer_id!r}: start must be one of {', '.join(Start)}")
+        added = Observer(
+            consumer_id=require_consumer_id(consumer_id, host=socket.gethostname(), process_id=os.getpid()),
+            function=function,
+            start=Start(start),
+            reconcile=reconcile,
+            transactional=transactional,
+            idempotent=idempotent,
+            time_limit=time_limit,
+        )
+        if added.start is Start.LATEST and reconcile is None:
+            raise ConfigurationError(f'observer {consumer_id!r}: start="latest" needs reconcile=, to begin with')
+        _require_callable(added)
+        observers.add(added)
+        return function
+
+    return register
+
+
 def load_bots(modules: Iterable[str]) -> None:
     """Import modules so that their bots register; a module that is imported already costs nothing.
 
@@ -159,11 +234,14 @@ def require_arguments(one: Bot, fixed: Mapping[str, Any], args_var: str = "") ->
         raise InvalidInputError(f"bot {one.bot_id!r} takes ({takes}): with these vars and args_var, {error}") from None
 
 
-def _require_callable(added: Bot | Projector) -> None:
+def _require_callable(added: Bot | Projector | Observer) -> None:
     function = added.function
-    name, given = (
-        (f"bot {added.bot_id!r}", "the run") if isinstance(added, Bot) else (f"projector {added.kind!r}", "the move")
-    )
+    if isinstance(added, Bot):
+        name, given = f"bot {added.bot_id!r}", "the run"
+    elif isinstance(added, Projector):
+        name, given = f"projector {added.kind!r}", "the move"
+    else:
+        name, given = f"observer {added.consumer_id!r}", "the observation"
     if not callable(function):
         raise ConfigurationError(f"{name} is no function")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -173,7 +251,7 @@ def _require_callable(added: Bot | Projector) -> None:
         raise ConfigurationError(f"{name}: {_place(added)} must take {given} as its first argument")
 
 
-def _place(one: Bot | Projector) -> str:
+def _place(one: Bot | Projector | Observer) -> str:
     function = one.function
     return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 

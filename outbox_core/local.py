@@ -13,7 +13,7 @@ from outbox_core.adapters.memory.clock import MemoryClock
 from outbox_core.adapters.memory.store import MemoryStore
 from outbox_core.adapters.system import SystemEntropy
 from outbox_core.bootstrap import Opened, Outbox
-from outbox_core.bots import BotRegistry, ProjectorRegistry, projectors, registry
+from outbox_core.bots import BotRegistry, ProjectorRegistry, observers, projectors, registry
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import ConfigurationError, InvariantError, OutboxError
 from outbox_core.domain.limits import Limits
@@ -115,8 +115,11 @@ class LocalOutbox(Outbox):
             hints=self._turns,
             bots=self._bots,
             projectors=self._projectors,
+            observers=observers,
+            outlets=self._outlets,
             limits=limits,
             worker="local",
+            writer=self._entropy.token(),
         )
         return Opened(MemoryStore(limits, clock=clock, entropy=self._entropy), runtime, lambda: None)
 
@@ -150,6 +153,14 @@ class Turns:
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
         return self._at_once and self._do(lambda: self._outbox.run_slice(tenant_id, token))
+
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing: a consumer of this process is polled by its own LifecycleConsumer."""
+        return False
+
+    def wake(self, tenant_id: str) -> bool:  # noqa: ARG002 - the port's name
+        """Take nothing, as `poll`."""
+        return False
 
     @contextmanager
     def taken(self) -> Iterator[bool]:

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 DRAIN = "drain"
 EFFECTS = "effects"
+LIFECYCLE = "lifecycle"
 MAINTENANCE = "maintenance"
 
 _ROUTES = {
     "outbox.drain_tenant": {"queue": DRAIN},
     "outbox.run_slice": {"queue": EFFECTS},
+    "outbox.poll_consumer": {"queue": LIFECYCLE},
+    "outbox.wake_consumers": {"queue": LIFECYCLE},
     **{tick.task: {"queue": tick.queue} for tick in TICKS},
 }
 
@@ -78,7 +81,7 @@ stopping = StopFlag()
 
 app = Celery(
     "outbox",
-    include=["tasks.effects", "tasks.maintenance"],
+    include=["tasks.effects", "tasks.lifecycle", "tasks.maintenance"],
     # An application that imports this for `outbox` keeps its own current app; a worker sets its own anyway.
     set_as_current=False,
 )
@@ -101,7 +104,7 @@ app.conf.update(
     result_accept_content=["json"],
     task_ignore_result=True,
     task_acks_late=False,  # The row is the truth; a late ack would only run a settled slice again.
-    task_queues=[Queue(name) for name in (DRAIN, EFFECTS, MAINTENANCE)],  # type: ignore[no-untyped-call]  # kombu's
+    task_queues=[Queue(name) for name in (DRAIN, EFFECTS, LIFECYCLE, MAINTENANCE)],  # type: ignore[no-untyped-call]  # kombu's
     task_default_queue=MAINTENANCE,
     task_create_missing_queues=False,
     task_routes=_ROUTES,

@@ -68,6 +68,9 @@ class BackgroundSender:
     def offer(self, task: str, arguments: Mapping[str, object]) -> bool:
         """Queue a message; False where it was dropped: the queue is full, or the broker has just failed."""
         with self._changed:
+            if (task, arguments) in self._queued:
+                # What is not sent yet says it already.
+                return True
             if len(self._queued) >= self._capacity or time.monotonic() < self._paused_until:
                 self.dropped += 1
                 return False
@@ -143,7 +146,7 @@ def _forget_in_children(sender: BackgroundSender) -> None:
 
 
 class CeleryHints:
-    """Implements ports.hints.Hints over a Celery application; both kinds are messages that carry ids only."""
+    """Implements ports.hints.Hints over a Celery application; each kind is a message that carry ids only."""
 
     def __init__(self, app: Celery, expires_s: float) -> None:
         self._background = BackgroundSender(lambda: _Producer(app, expires_s))
@@ -156,6 +159,14 @@ class CeleryHints:
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
         return self._background.offer("outbox.run_slice", {"tenant": tenant_id, "token": token})
+
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:
+        """See the port."""
+        return self._background.offer("outbox.poll_consumer", {"tenant": tenant_id, "consumer": consumer_id})
+
+    def wake(self, tenant_id: str) -> bool:
+        """See the port."""
+        return self._background.offer("outbox.wake_consumers", {"tenant": tenant_id})
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
         """Wait until all is sent or dropped; best effort, before a process ends."""

@@ -69,9 +69,9 @@ class Failing(StrEnum):
 class Edge:
     """One write of a consumer's row.
 
-    Every one but `register` demands that it is not retired; one that moves the cursor to an event demands that it stands
-    where it was read (L07). `audit` is the code of the audit row that commits with it. `voids` gives the lease back:
-    whatever of it comes late is refused, although the fence stays.
+    Every one but `register` demands that it is not retired; one that moves the cursor to an event demands that it
+    stands where it was read (L07). `audit` is the code of the audit row that commits with it. `voids` gives the lease
+    back: whatever of it comes late is refused, although the fence stays.
     """
 
     name: str

@@ -84,6 +84,10 @@ class ObserverActedError(DefinitiveError):
     """An observer tried to do what only the writer of a change does: delete, restore, audit or notify."""
 
 
+class UnreadableEventError(OutboxError):
+    """A stored event cannot be given to an observer: that is a failed try, and parks like any other (L10)."""
+
+
 class LeaseLostError(OutboxError):
     """A transaction was undone because the consumer's lease, or its cursor, is another's now."""
 

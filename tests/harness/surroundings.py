@@ -74,7 +74,10 @@ class CountingEntropy:
 
 
 class RecordingHints:
-    """Keeps the hints that were sent: ("drain" or "slice", tenant, token)."""
+    """Keeps the hints that were sent: ("drain" or "slice", tenant, token), and for lifecycle.
+
+    Those are ("poll", tenant, consumer) and ("wake", tenant, None).
+    """
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
@@ -85,6 +88,14 @@ class RecordingHints:
 
     def slice(self, tenant_id: str, token: str) -> bool:
         self.sent.append(("slice", tenant_id, token))
+        return True
+
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:
+        self.sent.append(("poll", tenant_id, consumer_id))
+        return True
+
+    def wake(self, tenant_id: str) -> bool:
+        self.sent.append(("wake", tenant_id, None))
         return True
 
 

@@ -13,7 +13,7 @@ from outbox_core.domain.errors import CardNotFoundError, ContentionError, Invali
 from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_core.adapters.memory.database import Document, MemoryDatabase
     from outbox_core.ports.transactions import Transaction
@@ -36,6 +36,22 @@ class MemoryCards:
         return frozenset(
             card_id for card_id, document in found.items() if document and document.get("deleted_at") is None
         )
+
+    def deletions(self, card_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, datetime]:
+        """See the port."""
+        with self._database.lock:
+            opened = inside(transaction)
+            found = {card_id: self._database.get(_CARDS, self._key(card_id), opened) for card_id in card_ids}
+        deleted = {card_id: document.get("deleted_at") for card_id, document in found.items() if document}
+        return {card_id: instant for card_id, instant in deleted.items() if isinstance(instant, datetime)}
+
+    def live(self, *, after: str = "", limit: int = 1_000) -> Sequence[Card]:
+        """See the port."""
+        with self._database.lock:
+            documents = list(self._database.documents(_CARDS).values())
+        own = [_card(found) for found in documents if found["tenant_id"] == self._tenant_id]
+        standing = [card for card in own if not card.gone and card.card_id > after]
+        return sorted(standing, key=lambda card: card.card_id)[:limit]
 
     def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
         """See the port."""

@@ -29,6 +29,7 @@ Table = dict[Hashable, Any]
 
 UNIQUE: dict[str, tuple[tuple[str, ...], ...]] = {
     "board_events": (("tenant_id", "event_id"), ("tenant_id", "seq")),
+    "lifecycle_outbox": (("tenant_id", "event_id"), ("tenant_id", "sequence")),
 }
 """The unique indexes besides the one on `_id`, by collection."""
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from outbox_core.adapters.memory.consumers import CURSORS, active, leased
+from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.effect_rows import due_time
 from outbox_core.adapters.memory.slots import MemorySlots
+from outbox_core.domain.consumer import LetterState
 from outbox_core.domain.effect_lifecycle import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from outbox_core.adapters.memory.database import MemoryDatabase
+    from outbox_core.adapters.memory.database import Document, MemoryDatabase
     from outbox_core.domain.limits import Limits
     from outbox_core.ports.runtime import Entropy
     from outbox_core.ports.slots import Lane
@@ -82,6 +85,52 @@ class MemoryMaintenance:
                 taken[tenant_id] = token
         return taken
 
+    def due_consumers(self, consumer_ids: Sequence[str], hold: timedelta, limit: int) -> Sequence[tuple[str, str]]:
+        """See the port."""
+        with self._database.lock:
+            now, found = self._database.clock.now(), list[tuple[str, str]]()
+            documents = sorted(
+                self._database.documents(CURSORS).values(),
+                key=lambda one: (due_time({"not_before": one.get("next_poll_at")}) or now, str(one["_id"])),
+            )
+            for document in documents:
+                if not _polled(document, consumer_ids, now):
+                    continue
+                failing = document.get("failing")
+                if failing is not None and failing["next_attempt_at"] > now and not self._replays(document):
+                    self._put_off(document, failing["next_attempt_at"], idle=False)
+                elif not self._has_work(document):
+                    polls = document.get("idle_polls", 0)
+                    delay = self._limits.idle_delay(polls) * self._entropy.jitter()
+                    self._put_off(document, now + delay, idle=True)
+                elif len(found) < limit:
+                    self._put_off(document, now + hold, idle=False)
+                    found.append((document["tenant_id"], document["consumer_id"]))
+        return found
+
+    def _has_work(self, document: Document) -> bool:
+        """Say whether a consumer is behind, must reconcile, or has a letter to observe again."""
+        counter = self._database.get("lifecycle_sequences", document["tenant_id"])
+        head, cursor = counter["last_sequence"] if counter else 0, document.get("last_acked_sequence")
+        return document.get("must_reconcile", False) or cursor != head or self._replays(document)
+
+    def _replays(self, document: Document) -> bool:
+        return any(
+            (letter["tenant_id"], letter["consumer_id"], letter["state"])
+            == (document["tenant_id"], document["consumer_id"], LetterState.REPLAYING)
+            for letter in self._database.documents("lifecycle_dead_letters").values()
+        )
+
+    def _put_off(self, document: Document, until: datetime, *, idle: bool) -> None:
+        polls = document.get("idle_polls", 0) + 1 if idle else 0
+        self._database.put(CURSORS, storable_document({**document, "next_poll_at": until, "idle_polls": polls}))
+
+    def lifecycle_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """See the port."""
+        with self._database.lock:
+            found = sorted(str(tenant) for tenant in self._database.documents("lifecycle_sequences"))
+        return [tenant for tenant in found if tenant > after][:limit]
+
     def ensure_schema(self) -> Sequence[str]:
         """Return nothing: the twin has no schema."""
         return ()
@@ -93,3 +142,13 @@ class MemoryMaintenance:
     def _reached(self, tenant_id: str) -> int:
         cursor = self._database.get("trigger_cursors", tenant_id)
         return 0 if cursor is None else int(cursor["seq"])
+
+
+def _polled(document: Document, consumer_ids: Sequence[str], now: datetime) -> bool:
+    due = document.get("next_poll_at")
+    return (
+        document.get("consumer_id") in consumer_ids
+        and active(document)
+        and not leased(document, now)
+        and (not isinstance(due, datetime) or due <= now)
+    )

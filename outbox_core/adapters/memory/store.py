@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_core.adapters.memory.audit import MemoryAuditLog
 from outbox_core.adapters.memory.boards import MemoryBoards
 from outbox_core.adapters.memory.cards import MemoryCards
+from outbox_core.adapters.memory.consumers import MemoryConsumers
 from outbox_core.adapters.memory.database import MemoryDatabase
 from outbox_core.adapters.memory.drain_progress import MemoryDrainProgress
 from outbox_core.adapters.memory.effect_outbox import MemoryEffectOutbox
 from outbox_core.adapters.memory.event_log import MemoryEventLog
+from outbox_core.adapters.memory.lifecycle_stream import MemoryLifecycleStream
 from outbox_core.adapters.memory.maintenance import MemoryMaintenance
 from outbox_core.adapters.memory.slots import MemorySlots
 from outbox_core.adapters.memory.subscriptions import MemorySubscriptions
@@ -66,5 +69,8 @@ class MemoryStore:
             boards=MemoryBoards(self.database, tenant_id),
             cards=MemoryCards(self.database, tenant_id),
             slots=MemorySlots(self.database, tenant_id, self._limits, self._entropy),
+            stream=MemoryLifecycleStream(self.database, tenant_id),
+            consumers=MemoryConsumers(self.database, tenant_id, self._limits),
+            audit=MemoryAuditLog(self.database, tenant_id),
             transactions=MemoryTransactions(self.database),
         )
