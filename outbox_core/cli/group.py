@@ -18,6 +18,8 @@ _COMMANDS = {
     "boards": "outbox_core.cli.boards:boards",
     "cards": "outbox_core.cli.cards:cards",
     "effects": "outbox_core.cli.effects:effects",
+    "consumers": "outbox_core.cli.consumers:consumers",
+    "dead": "outbox_core.cli.dead:dead",
     "stats": "outbox_core.cli.stats:stats",
 }
 
