@@ -8,11 +8,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.errors import TransientError
+from outbox_core.ports.audit import AuditLog
 from outbox_core.ports.boards import Boards
 from outbox_core.ports.cards import Cards
+from outbox_core.ports.consumers import Consumers
 from outbox_core.ports.drain_progress import DrainProgress
 from outbox_core.ports.effect_outbox import EffectOutbox
 from outbox_core.ports.event_log import EventLog
+from outbox_core.ports.lifecycle_stream import LifecycleStream
 from outbox_core.ports.maintenance import Maintenance
 from outbox_core.ports.slots import Slots
 from outbox_core.ports.store import TenantStore
@@ -33,6 +36,9 @@ PORTS: dict[str, type] = {
     "boards": Boards,
     "cards": Cards,
     "slots": Slots,
+    "stream": LifecycleStream,
+    "consumers": Consumers,
+    "audit": AuditLog,
     "transactions": Transactions,
 }
 """The Protocol of each port of a TenantStore."""

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _NESTED_TIMES = {"trigger_cursors": ("marks",), "tenant_slots": ("slice", "drain")}
 """Lists of documents that hold times, by collection."""
 
+_INNER_TIMES = {"lifecycle_consumer_cursors": ("failing",)}
+"""Documents within documents that hold times, by collection."""
+
+_IDENTITIES = ("deleted_at", "last_deleted_at")
+"""Times that are a deletion's identity: its event's id says them too, so they stay as they are."""
+
 
 class MongoHarness(Harness):
     """A database of a real replica set, emptied for each test.
@@ -61,7 +67,8 @@ class MongoHarness(Harness):
         delta_ms = int(delta.total_seconds() * 1_000)
         for name in self.database.list_collection_names():
             if name != "schema_versions":
-                lists = {field: _moved_in_list(f"${field}", delta_ms) for field in _NESTED_TIMES.get(name, ())}
+                inner = {field: _moved_inside(f"${field}", delta_ms) for field in _INNER_TIMES.get(name, ())}
+                lists = inner | {field: _moved_in_list(f"${field}", delta_ms) for field in _NESTED_TIMES.get(name, ())}
                 self.database[name].update_many(
                     {}, [{"$replaceWith": _moved("$$ROOT", delta_ms)}, *([{"$set": lists}] if lists else [])]
                 )
@@ -111,7 +118,8 @@ def mongo_databases(url: str, name: str) -> Iterator[MongoDatabases]:
 
 def _moved(document: str, delta_ms: int) -> dict[str, Any]:
     """Return the document with every time at its top moved."""
-    value = {"$cond": [{"$eq": [{"$type": "$$one.v"}, "date"]}, {"$add": ["$$one.v", delta_ms]}, "$$one.v"]}
+    moves = {"$and": [{"$eq": [{"$type": "$$one.v"}, "date"]}, {"$not": {"$in": ["$$one.k", _IDENTITIES]}}]}
+    value = {"$cond": [moves, {"$add": ["$$one.v", delta_ms]}, "$$one.v"]}
     fields = {"$map": {"input": {"$objectToArray": document}, "as": "one", "in": {"k": "$$one.k", "v": value}}}
     return {"$arrayToObject": fields}
 
@@ -119,6 +127,12 @@ def _moved(document: str, delta_ms: int) -> dict[str, Any]:
 def _moved_in_list(field: str, delta_ms: int) -> dict[str, Any]:
     documents = {"$map": {"input": field, "as": "item", "in": _moved("$$item", delta_ms)}}
     return {"$cond": [{"$isArray": field}, documents, "$$REMOVE"]}
+
+
+def _moved_inside(field: str, delta_ms: int) -> dict[str, Any]:
+    kind = {"$type": field}
+    unmoved = {"$cond": [{"$eq": [kind, "missing"]}, "$$REMOVE", field]}
+    return {"$cond": [{"$eq": [kind, "object"]}, _moved(field, delta_ms), unmoved]}
 
 
 def _ttl_passes(database: Database[dict[str, Any]]) -> int:

@@ -23,7 +23,7 @@ from outbox_core.domain.errors import (
 from outbox_core.domain.identity import join_key, require_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pymongo.client_session import ClientSession
     from pymongo.database import Database
@@ -71,6 +71,21 @@ class MongoCards:
         query = {"_id": {"$in": list(keys)}, "deleted_at": None}
         with translated():
             return frozenset(keys[found["_id"]] for found in self._cards.find(query, {"_id": 1}))
+
+    def deletions(self, card_ids: Iterable[str], transaction: Transaction | None = None) -> Mapping[str, datetime]:
+        """See the port."""
+        keys = {self._key(card_id): card_id for card_id in card_ids}
+        query = {"_id": {"$in": list(keys)}, "deleted_at": {"$type": "date"}}
+        with translated():
+            found = self._cards.find(query, {"deleted_at": 1}, session=session_of(transaction))
+            return {keys[card["_id"]]: card["deleted_at"] for card in found.batch_size(len(keys) + 1)}
+
+    def live(self, *, after: str = "", limit: int = 1_000) -> Sequence[Card]:
+        """See the port; served by the index `live`, which holds nothing that is deleted."""
+        query = {"tenant_id": self._tenant, "card_id": {"$gt": after}, "deleted_at": None}
+        with translated():
+            found = self._cards.find(query, hint="live").sort("card_id", 1).limit(limit).batch_size(limit)
+            return [_card(document) for document in found]
 
     def get(self, card_id: str, transaction: Transaction | None = None) -> Card:
         """See the port."""

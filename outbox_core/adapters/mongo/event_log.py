@@ -164,13 +164,15 @@ class MongoEventLog:
             found = self._sequences.find_one({"_id": self._tenant}, {"last_seq": 1, "now": "$$NOW"})
             if found is None:
                 return Head(0, _aware(self._database.command("hello")["localTime"]))
-        return Head(_whole(found.get("last_seq")) or 0, found["now"])
+        return Head(whole_number(found.get("last_seq")) or 0, found["now"])
 
     def horizon(self, after: int) -> Horizon:
         """See the port."""
         query = {"tenant_id": self._tenant, "seq": {"$gt": after}}
         with translated():
-            found = [_whole(event["seq"]) for event in self._events.find(query, {"_id": 0, "seq": 1}).sort("seq", 1)]
+            found = [
+                whole_number(event["seq"]) for event in self._events.find(query, {"_id": 0, "seq": 1}).sort("seq", 1)
+            ]
         seqs = [number for number in found if number is not None]
         highest = max(seqs, default=after)
         return Horizon(highest, tuple(missing_between(after, seqs, highest)))
@@ -216,7 +218,7 @@ class MongoEventLog:
 def _to_entry(document: RawBSONDocument) -> LogEntry | None:
     """Read one stored document; None where it stands under no whole number."""
     lenient = decode_leniently(document)
-    seq = _whole(lenient.get("seq"))
+    seq = whole_number(lenient.get("seq"))
     if seq is None:
         return None
     if lenient.get("void") is True:
@@ -237,7 +239,7 @@ def _to_entry(document: RawBSONDocument) -> LogEntry | None:
     )
 
 
-def _whole(number: object) -> int | None:
+def whole_number(number: object) -> int | None:
     """Return a stored number as a whole one, None where it is none.
 
     The unique index takes 2, 2.0 and a decimal 2 for one number, so whichever of them stands there is no hole.

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import DuplicateKeyError
 
+from outbox_core.adapters.mongo.consumers_due import due_consumers
 from outbox_core.adapters.mongo.edges import LAST_DATE, NOW
 from outbox_core.adapters.mongo.errors import translated
+from outbox_core.adapters.mongo.lifecycle_stream import SEQUENCES
 from outbox_core.adapters.mongo.schema import apply_steps, pending_steps
 from outbox_core.adapters.mongo.slots import take_slots
 from outbox_core.domain.effect_lifecycle import LIVE
@@ -103,6 +105,16 @@ class MongoMaintenance:
         """See the port."""
         slots = self._database["tenant_slots"]
         return take_slots(slots, lane, tenants, hold, self._limits, self._entropy.token())
+
+    def due_consumers(self, consumer_ids: Sequence[str], hold: timedelta, limit: int) -> Sequence[tuple[str, str]]:
+        """See the port."""
+        return due_consumers(self._database, self._limits, consumer_ids, hold, limit)
+
+    def lifecycle_tenants(self, after: str, limit: int) -> Sequence[str]:
+        """See the port."""
+        with translated():
+            found = self._database[SEQUENCES].find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", 1).limit(limit)
+            return [counter["_id"] for counter in found.batch_size(limit + 1)]
 
     def ensure_schema(self) -> Sequence[str]:
         """See the port."""

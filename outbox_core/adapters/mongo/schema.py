@@ -15,6 +15,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.errors import CollectionInvalid, DuplicateKeyError
 
 from outbox_core.adapters.mongo.errors import translated
+from outbox_core.domain.consumer import LetterState
 from outbox_core.domain.effect_lifecycle import LIVE, State
 from outbox_core.domain.errors import ConfigurationError
 from outbox_core.domain.limits import DONE_TTL, RUN_TTL
@@ -128,6 +129,60 @@ _BOARDS = (
         ),
     ),
 )
+_LIFECYCLE = (
+    # A tenant's counter, which the deletions of a tenant wait for one after the other.
+    Collection(name="lifecycle_sequences"),
+    Collection(
+        name="lifecycle_outbox",
+        indexes=(
+            # A consumer reads after its cursor, pruning removes from the lowest on; a number is given once.
+            _index("by_sequence", "tenant_id", "sequence", unique=True),
+            # One event of each deletion and of each restore.
+            _index("by_event_id", "tenant_id", "event_id", unique=True),
+        ),
+    ),
+    Collection(
+        name="lifecycle_consumer_cursors",
+        indexes=(
+            # A tenant's consumers: their lags, and how far pruning may go. A consumer is registered once.
+            _index("by_consumer_id", "tenant_id", "consumer_id", unique=True),
+            # The consumers' tick, across tenants: which are due. It holds what takes part, and is asked from its start.
+            _index(
+                "due", "next_poll_at", "consumer_id", partialFilterExpression={"retired_at": None, "paused_at": None}
+            ),
+        ),
+    ),
+    Collection(
+        name="lifecycle_dead_letters",
+        indexes=(
+            # A page of letters in their order, of one state: by operators, and by a consumer that replays.
+            _index("by_state", "tenant_id", "state", "_id"),
+            # The consumers' tick, across tenants: which have something to observe again. Its size is what waits.
+            _index(
+                "replaying", "tenant_id", "consumer_id", partialFilterExpression={"state": LetterState.REPLAYING.value}
+            ),
+            # Pruning: what was resolved long ago.
+            _index(
+                "resolved", "tenant_id", "settled_at", partialFilterExpression={"state": LetterState.RESOLVED.value}
+            ),
+        ),
+    ),
+    Collection(
+        name="run_audit",
+        indexes=(
+            # The newest rows.
+            _index("by_time", "tenant_id", "at", "_id"),
+            # The newest rows of one kind, and what became of one card or one consumer.
+            _index("by_code", "tenant_id", "code", "at", "_id"),
+            _index("by_subject", "tenant_id", "subject", "at", "_id"),
+        ),
+    ),
+    Collection(
+        name="board_cards",
+        # Reconciling reads the live cards by id, however many deleted ones stand between them.
+        indexes=(_index("live", "tenant_id", "card_id", partialFilterExpression={"deleted_at": None}),),
+    ),
+)
 
 STEPS = (
     Step(number=1, name="log", collections=_LOG),
@@ -136,6 +191,7 @@ STEPS = (
     Step(number=4, name="board", collections=_BOARD),
     Step(number=5, name="pace", collections=_PACE),
     Step(number=6, name="boards", collections=_BOARDS),
+    Step(number=7, name="lifecycle", collections=_LIFECYCLE),
 )
 
 

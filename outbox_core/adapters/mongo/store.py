@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.adapters.mongo.audit import MongoAuditLog
 from outbox_core.adapters.mongo.boards import MongoBoards
 from outbox_core.adapters.mongo.callers_session import CallersSessions
 from outbox_core.adapters.mongo.cards import MongoCards
+from outbox_core.adapters.mongo.consumers import MongoConsumers
 from outbox_core.adapters.mongo.drain_progress import MongoDrainProgress
 from outbox_core.adapters.mongo.effect_outbox import MongoEffectOutbox
 from outbox_core.adapters.mongo.event_log import MongoEventLog
+from outbox_core.adapters.mongo.lifecycle_stream import MongoLifecycleStream
 from outbox_core.adapters.mongo.maintenance import MongoMaintenance
 from outbox_core.adapters.mongo.slots import MongoSlots
 from outbox_core.adapters.mongo.subscriptions import MongoSubscriptions
@@ -43,15 +46,19 @@ class MongoStore:
     def tenant(self, tenant_id: str) -> TenantStore:
         """See the port."""
         require_id(tenant_id, "tenant")
-        database = self._database
+        database, limits, clock, entropy = self._database, self._limits, self._clock, self._entropy
+        transactions = MongoTransactions(database, limits, self._callers)
         return TenantStore(
             tenant_id=tenant_id,
             log=MongoEventLog(database, tenant_id),
             progress=MongoDrainProgress(database, tenant_id),
-            effects=MongoEffectOutbox(database, tenant_id, self._limits, self._clock, self._entropy),
+            effects=MongoEffectOutbox(database, tenant_id, limits, clock, entropy),
             subscriptions=MongoSubscriptions(database, tenant_id),
             boards=MongoBoards(database, tenant_id),
             cards=MongoCards(database, tenant_id),
-            slots=MongoSlots(database, tenant_id, self._limits, self._entropy),
-            transactions=MongoTransactions(database, self._limits, self._callers),
+            slots=MongoSlots(database, tenant_id, limits, entropy),
+            stream=MongoLifecycleStream(database, tenant_id),
+            consumers=MongoConsumers(database, tenant_id, limits, clock, entropy, transactions),
+            audit=MongoAuditLog(database, tenant_id),
+            transactions=transactions,
         )
