@@ -52,6 +52,7 @@ class Harness(ABC):
         *,
         projectors: Mapping[str, Callable[..., object]] | None = None,
         worker: str = "worker-1",
+        writer: str = "writer-1",
         stopping: Callable[[], bool] | None = None,
         clock: Clock | None = None,
         **limits: Any,  # noqa: ANN401 - limits by their names
@@ -65,6 +66,7 @@ class Harness(ABC):
             projectors=KnownProjectors(projectors or {}),
             limits=replace(self.limits, **limits),
             worker=worker,
+            writer=writer,
             stopping=stopping or (lambda: False),
         )
 
