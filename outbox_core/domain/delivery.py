@@ -95,10 +95,10 @@ PARK = Edge(name="park", fence=Fence.HOLD, cursor=Cursor.EVENT, failing=Failing.
 RECONCILE = Edge(name="reconcile", fence=Fence.HOLD, cursor=Cursor.HEAD, failing=Failing.CLEAR, audit=AUDIT_RECONCILED, promise="L12")  # noqa: E501
 STOP = Edge(name="stop", fence=Fence.HOLD, promise="L12")
 REST = Edge(name="rest", fence=Fence.HOLD, voids=True, promise="L15")
-ASK_RECONCILE = Edge(name="ask_reconcile", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_RECONCILE_ASKED, voids=True, promise="L12")  # noqa: E501
-SKIP = Edge(name="skip", fence=Fence.NONE, cursor=Cursor.HEAD, failing=Failing.CLEAR, audit=AUDIT_SKIPPED, voids=True, promise="L12")  # noqa: E501
+ASK_RECONCILE = Edge(name="ask_reconcile", fence=Fence.MINT, failing=Failing.CLEAR, audit=AUDIT_RECONCILE_ASKED, voids=True, promise="L12")  # noqa: E501
+SKIP = Edge(name="skip", fence=Fence.MINT, cursor=Cursor.HEAD, failing=Failing.CLEAR, audit=AUDIT_SKIPPED, voids=True, promise="L12")  # noqa: E501
 ASK_REPLAY = Edge(name="ask_replay", fence=Fence.NONE, audit=AUDIT_REPLAYED, promise="L11")
-RETIRE = Edge(name="retire", fence=Fence.NONE, failing=Failing.CLEAR, audit=AUDIT_RETIRED, voids=True, promise="L14")
+RETIRE = Edge(name="retire", fence=Fence.MINT, failing=Failing.CLEAR, audit=AUDIT_RETIRED, voids=True, promise="L14")
 # fmt: on
 
 EDGES = (

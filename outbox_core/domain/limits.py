@@ -217,6 +217,11 @@ class Limits:
         return min(self.consumer_poll + idle_polls * self.consumer_idle_step, self.consumer_idle_cap)
 
     @property
+    def longest_consumer_lease(self) -> timedelta:
+        """The longest that a consumer's lease may reach ahead: while a transactional observer works it is not renewed."""
+        return max(self.consumer_lease, self.transactional_time_limit + TRANSACTIONAL_MARGIN)
+
+    @property
     def mark_interval(self) -> timedelta:
         """How often a drain that waits notes down how far the numbers have come."""
         return self.gap_grace / MARKS_PER_GRACE

@@ -40,7 +40,7 @@ class Consumers(Protocol):
     def lease(self, consumer_id: str, owner: str, duration: timedelta) -> Lease | None:
         """Take the row under the next fence; None where another holds it, or it is unknown, retired or paused (L07).
 
-        A lease that ends further ahead than `duration` and OP_TIMEOUT counts as over. A lease of the same owner is
+        A lease that ends further ahead than any may, and OP_TIMEOUT, counts as over. A lease of the same owner is
         taken anew: one process polls a consumer once at a time.
         """
         ...

@@ -103,17 +103,20 @@ class ConsumerRows:
         *,
         read: int | None = None,
         done: Callable[[Consumer], bool] = lambda _row: False,
+        given_back: bool = False,
     ) -> bool:
         """Write a row under its lease; where it matched nothing, say whether a first try of this very write did."""
         query = edge_filter(edge, self._tenant, self._key(lease.consumer.consumer_id), lease, read)
         with translated():
             if self._cursors.update_one(query, update, hint=BY_ID).matched_count:
                 return True
-        return self._was_done(lease, done)
+        return self._was_done(lease, done, given_back=given_back)
 
-    def _was_done(self, lease: Lease, done: Callable[[Consumer], bool]) -> bool:
+    def _was_done(self, lease: Lease, done: Callable[[Consumer], bool], *, given_back: bool = False) -> bool:
         row = self._read(lease.consumer.consumer_id)
-        return row is not None and row.retired_at is None and row.fence == lease.fence and done(row)
+        owner = "" if given_back else lease.consumer.lease_owner
+        held = row is not None and row.retired_at is None and (row.fence, row.lease_owner) == (lease.fence, owner)
+        return held and row is not None and done(row)
 
     def _move_in(
         self,

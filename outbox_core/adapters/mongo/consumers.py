@@ -109,7 +109,7 @@ class MongoConsumers(LeasedRows, LetterRows):
                 "failing": None,
                 "$expr": {
                     "$and": [
-                        lease_is_over(self._limits.consumer_lease + self._limits.op_timeout),
+                        lease_is_over(self._limits.longest_consumer_lease + self._limits.op_timeout),
                         {
                             "$or": [
                                 {"$not": {"$isNumber": "$last_acked_sequence"}},

@@ -67,7 +67,7 @@ def due_consumers(
 
 def _due(limits: Limits, consumer_ids: Sequence[str]) -> dict[str, Any]:
     """Return what is due: a time that is missing is one that is over."""
-    over = lease_is_over(limits.consumer_lease + limits.op_timeout)
+    over = lease_is_over(limits.longest_consumer_lease + limits.op_timeout)
     return {
         "consumer_id": {"$in": list(consumer_ids)},
         **RUNNING,
