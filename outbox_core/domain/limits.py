@@ -218,7 +218,7 @@ class Limits:
 
     @property
     def longest_consumer_lease(self) -> timedelta:
-        """The longest that a consumer's lease may reach ahead: while a transactional observer works it is not renewed."""
+        """The longest that a consumer's lease reaches ahead: none is renewed while a transactional observer works."""
         return max(self.consumer_lease, self.transactional_time_limit + TRANSACTIONAL_MARGIN)
 
     @property

@@ -162,3 +162,30 @@ def test_a_boards_cards_are_listed_by_id_page_by_page_without_what_is_gone_or_ar
     assert [card.card_id for card in listed("b", limit=2)] == ["c1", "c2"]
     assert [card.card_id for card in listed("b", after="c2", limit=2)] == ["c3"]
     assert harness.other.cards.listed("b") == []
+
+
+@pytest.mark.promise("L18")
+def test_deletions_are_told_of_those_that_are_deleted_outside_and_inside_a_transaction(harness: Harness) -> None:
+    store, now = harness.acme, harness.now()
+    deleted = _put(store, _card("deleted", deleted_at=now))
+    _put(store, _card("there"))
+    assert dict(store.cards.deletions(["deleted", "there", "never"])) == {"deleted": deleted.deleted_at}
+    assert dict(store.cards.deletions([])) == {}
+    with store.transactions.begin() as transaction:
+        store.cards.put(replace(deleted, deleted_at=None), transaction)
+        assert dict(store.cards.deletions(["deleted"], transaction)) == {}
+        assert dict(store.cards.deletions(["deleted"])) == {"deleted": deleted.deleted_at}
+
+
+@pytest.mark.promise("L12")
+def test_live_cards_come_in_pages_archived_ones_included_and_deleted_ones_not(harness: Harness) -> None:
+    for name in ("c", "a", "e"):
+        _put(harness.acme, _card(name))
+    _put(harness.acme, _card("b", archived_at=harness.now()))
+    _put(harness.acme, _card("d", deleted_at=harness.now()))
+    _put(harness.other, _card("x", tenant="other"))
+    cards = harness.acme.cards
+    assert [card.card_id for card in cards.live()] == ["a", "b", "c", "e"]
+    assert [card.card_id for card in cards.live(limit=2)] == ["a", "b"]
+    assert [card.card_id for card in cards.live(after="b", limit=9)] == ["c", "e"]
+    assert list(cards.live(after="e")) == []

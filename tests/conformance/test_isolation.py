@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from outbox_core.domain import effect_lifecycle as lifecycle
 from outbox_core.domain.board import Binding, Board, Card
+from outbox_core.domain.consumer import Look
 from outbox_core.domain.errors import (
     BoardNotFoundError,
     CardNotFoundError,
     ClaimLostError,
+    ConsumerNotFoundError,
     EffectNotFoundError,
     InvalidInputError,
     InvariantError,
+    LeaseLostError,
+    LetterNotFoundError,
     SubscriptionNotFoundError,
 )
 from outbox_core.domain.sequence import Horizon
 from outbox_core.ports.drain_progress import JournalEntry
 from outbox_core.ports.effect_outbox import Settled
+from outbox_core.ports.lifecycle_stream import Page
 from outbox_core.ports.slots import Lane
 from tests.harness.examples import (
     append,
@@ -35,6 +40,7 @@ from tests.harness.examples import (
     subscription,
 )
 from tests.harness.faults import PORTS, port_methods
+from tests.harness.lifecycle import begun, deletion, register, tell, tell_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
 
 HOLD = timedelta(seconds=30)
 LEASE = timedelta(seconds=60)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLLECTIONS = (
     "event_sequences",
     "board_events",
@@ -56,6 +63,11 @@ COLLECTIONS = (
     "tenant_slots",
     "board_cards",
     "boards",
+    "lifecycle_sequences",
+    "lifecycle_outbox",
+    "lifecycle_consumer_cursors",
+    "lifecycle_dead_letters",
+    "run_audit",
 )
 
 
@@ -74,6 +86,8 @@ class Victim:
             self.card = store.cards.put(
                 Card(tenant_id="other", card_id="c1", link="l", board="b", state="todo"), transaction
             )
+            gone = Card(tenant_id="other", card_id="gone", deleted_at=harness.now())
+            store.cards.put(gone, transaction)
             board = Board(tenant_id="other", board_id="b", columns=("todo",), binding=Binding(kind="k", target="t"))
             self.board = store.boards.put(board, transaction)
             transaction.commit()
@@ -82,6 +96,14 @@ class Victim:
         store.effects.settle(finished, {"other|e1|sub": done(run_record(harness.now()))})
         self.claim = claim(store, 1, LEASE)
         self.token = str(store.slots.take(Lane.DRAIN, HOLD))
+        self.event, self.parked = tell_many(store, 2)
+        with store.transactions.begin() as transaction:
+            store.audit.record(self.event, "ann", "why", transaction)
+            transaction.commit()
+        self.lease = begun(store, "theirs")
+        assert store.consumers.acknowledge(self.lease, read=0, sequence=1)
+        assert store.consumers.park(self.lease, self.parked, read=1, attempts=10, failure_class="KeyError")
+        assert store.consumers.ask_replay("theirs", self.parked.event_id, "ann", "")
 
     def everything(self) -> dict[str, list[dict[str, Any]]]:
         return {name: self.harness.raw(name, tenant_id="other") for name in COLLECTIONS}
@@ -212,6 +234,107 @@ ATTACKS: dict[str, Attack] = {
     "slots.rotate": (lambda acme, v: acme.slots.rotate(Lane.DRAIN, v.token, HOLD), None),
     "slots.extend": (lambda acme, v: acme.slots.extend(Lane.DRAIN, v.token, HOLD), False),
     "slots.give_back": (lambda acme, v: acme.slots.give_back(Lane.DRAIN, v.token), False),
+    "cards.deletions": (lambda acme, _: dict(acme.cards.deletions(["gone"])), {}),
+    "cards.live": (lambda acme, _: list(acme.cards.live()), []),
+    "stream.append": (lambda acme, _: tell(acme, deletion(1))[0].sequence, 1),
+    "stream.head": (lambda acme, _: acme.stream.head(), 0),
+    "stream.read_after": (lambda acme, _: acme.stream.read_after(0, 10), Page(0, ())),
+    "stream.floor": (lambda acme, _: acme.stream.floor(), 1),
+    "stream.prune": (lambda acme, _: acme.stream.prune(9, timedelta(seconds=-9), 9), 0),
+    "audit.record": (
+        lambda acme, v: _raises(
+            InvariantError, lambda: _in_transaction(acme, lambda t: acme.audit.record(v.event, "", "", t))
+        ),
+        True,
+    ),
+    "audit.rows": (lambda acme, _: list(acme.audit.rows()), []),
+    "consumers.register": (lambda acme, _: register(acme, "theirs").cursor, None),
+    "consumers.look": (
+        lambda acme, _: replace(acme.consumers.look("theirs"), now=EPOCH),
+        Look(consumer=None, head=0, now=EPOCH),
+    ),
+    "consumers.all": (lambda acme, _: list(acme.consumers.all()), []),
+    "consumers.lease": (lambda acme, _: acme.consumers.lease("theirs", "worker-1", LEASE), None),
+    "consumers.renew": (lambda acme, v: acme.consumers.renew(v.lease, LEASE), False),
+    "consumers.acknowledge": (lambda acme, v: acme.consumers.acknowledge(v.lease, read=2, sequence=3), False),
+    "consumers.acknowledge_in": (
+        lambda acme, v: _raises(
+            LeaseLostError,
+            lambda: _in_transaction(acme, lambda t: acme.consumers.acknowledge_in(t, v.lease, read=2, sequence=3)),
+        ),
+        True,
+    ),
+    "consumers.fail": (
+        lambda acme, v: acme.consumers.fail(v.lease, event_id="e", attempts=1, delay=HOLD, failure_class="KeyError"),
+        False,
+    ),
+    "consumers.park": (
+        lambda acme, v: acme.consumers.park(v.lease, v.parked, read=2, attempts=10, failure_class="KeyError"),
+        False,
+    ),
+    "consumers.reconciled": (lambda acme, v: acme.consumers.reconciled(v.lease, head=9, why=""), False),
+    "consumers.begin": (lambda acme, v: acme.consumers.begin(v.lease), False),
+    "consumers.stop": (lambda acme, v: acme.consumers.stop(v.lease, "why"), False),
+    "consumers.rest": (lambda acme, v: acme.consumers.rest(v.lease, idle=True, delay=HOLD), False),
+    "consumers.wake": (lambda acme, _: list(acme.consumers.wake(["theirs"])), []),
+    "consumers.require_reconcile": (
+        lambda acme, _: _raises(ConsumerNotFoundError, lambda: acme.consumers.require_reconcile("theirs", "", "")),
+        True,
+    ),
+    "consumers.skip": (
+        lambda acme, _: _raises(ConsumerNotFoundError, lambda: acme.consumers.skip("theirs", "", "")),
+        True,
+    ),
+    "consumers.retire": (
+        lambda acme, _: _raises(ConsumerNotFoundError, lambda: acme.consumers.retire("theirs", "", "")),
+        True,
+    ),
+    "consumers.set_paused": (
+        lambda acme, _: [
+            *acme.consumers.set_paused(None, paused=True),
+            *acme.consumers.set_paused(["theirs"], paused=True),
+        ],
+        [],
+    ),
+    "consumers.letters": (
+        lambda acme, _: [
+            *acme.consumers.letters(),
+            *acme.consumers.letters(consumer_id="theirs"),
+            *acme.consumers.letters(after="other|"),
+        ],
+        [],
+    ),
+    "consumers.letter": (
+        lambda acme, v: _raises(LetterNotFoundError, lambda: acme.consumers.letter("theirs", v.parked.event_id)),
+        True,
+    ),
+    "consumers.ask_replay": (
+        lambda acme, v: _raises(
+            LetterNotFoundError, lambda: acme.consumers.ask_replay("theirs", v.parked.event_id, "", "")
+        ),
+        True,
+    ),
+    "consumers.replayed": (lambda acme, v: acme.consumers.replayed(v.lease, v.parked.event_id, why=""), False),
+    "consumers.replayed_in": (
+        lambda acme, v: _raises(
+            LeaseLostError,
+            lambda: _in_transaction(acme, lambda t: acme.consumers.replayed_in(t, v.lease, v.parked.event_id, why="")),
+        ),
+        True,
+    ),
+    "consumers.replay_failed": (
+        lambda acme, v: acme.consumers.replay_failed(v.lease, v.parked.event_id, failure_class="KeyError"),
+        False,
+    ),
+    "consumers.resolve": (
+        lambda acme, v: _raises(
+            LetterNotFoundError, lambda: acme.consumers.resolve("theirs", v.parked.event_id, "", "")
+        ),
+        True,
+    ),
+    "consumers.prune_letters": (lambda acme, _: acme.consumers.prune_letters(timedelta(seconds=-9), 9), 0),
+    "consumers.lags": (lambda acme, _: dict(acme.consumers.lags()), {}),
+    "consumers.oldest_unacknowledged": (lambda acme, _: dict(acme.consumers.oldest_unacknowledged()), {}),
     "transactions.begin": (lambda acme, _: _in_transaction(acme, lambda _: acme.cards.standing(["c1"])), frozenset()),
     "transactions.adopt": (lambda acme, _: _raises(InvalidInputError, lambda: _adopt(acme, object())), True),
 }

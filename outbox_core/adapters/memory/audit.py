@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from outbox_core.adapters.memory.documents import Fields, storable_document
 from outbox_core.adapters.memory.transactions import inside
 from outbox_core.domain.errors import ContentionError
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.ports.audit import AuditRow
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class MemoryAuditLog:
 
     def record(self, event: LifecycleEvent, by: str, why: str, transaction: Transaction) -> None:
         """See the port."""
+        require_own(self._tenant_id, event.tenant_id, "an event")
         opened = inside(transaction)
         detail: dict[str, str | int] = {"event_id": event.event_id, "sequence": event.sequence}
         with self._database.lock:
@@ -65,12 +66,13 @@ class MemoryAuditLog:
         with self._database.lock:
             found = [
                 document
-                for document in self._database.documents(_AUDIT).values()
+                for document in reversed(list(self._database.documents(_AUDIT).values()))
                 if document["tenant_id"] == self._tenant_id
                 and code in {None, document["code"]}
                 and subject in {None, document["subject"]}
             ]
-        found.sort(key=lambda document: (document["at"], document["_id"]), reverse=True)
+        # Of one time, what was written last comes first.
+        found.sort(key=lambda document: document["at"], reverse=True)
         return [_row(document) for document in found[:limit]]
 
 

@@ -104,7 +104,7 @@ class MemoryConsumers:
             for letter in self._letters(consumer_id):
                 if letter["state"] != LetterState.RESOLVED:
                     self._settle(letter, by=by, why="its consumer was retired")
-            retired = {**found, "retired_at": now, "failing": None, **_FREE}
+            retired = {**found, **self._minted(found), "retired_at": now, "failing": None, **_FREE}
             self._database.put(CURSORS, storable_document(retired))
             self._told(delivery.RETIRE, retired, by, why, {"cursor": str(found.get("last_acked_sequence"))})
             return True
@@ -131,7 +131,14 @@ class MemoryConsumers:
         """See the port."""
         with self._database.lock:
             found = self._active(consumer_id)
-            asked = {**found, **_FREE, "must_reconcile": True, "failing": None, "stopped_for": ""}
+            asked = {
+                **found,
+                **self._minted(found),
+                **_FREE,
+                "must_reconcile": True,
+                "failing": None,
+                "stopped_for": "",
+            }
             self._database.put(CURSORS, {**asked, "next_poll_at": self._now()})
             self._audit_once(delivery.AUDIT_RECONCILE_ASKED, consumer_id, by, why, {})
 
@@ -141,7 +148,8 @@ class MemoryConsumers:
             found, head = self._active(consumer_id), self._stream.head()
             skipped = {
                 **found,
-                **self._moved(delivery.RECONCILE, head),
+                **self._moved(delivery.SKIP, head),
+                **self._minted(found),
                 "must_reconcile": False,
                 "stopped_for": "",
                 "next_poll_at": self._now(),
@@ -160,12 +168,13 @@ class MemoryConsumers:
             if found is None or found.get("retired_at") is not None or found.get("paused_at") is not None:
                 return None
             until = found.get("lease_until")
-            held = until is not None and now < until <= now + duration + self._limits.op_timeout
+            longest = max(duration, self._limits.longest_consumer_lease)
+            held = until is not None and now < until <= now + longest + self._limits.op_timeout
             if held and found.get("lease_owner") != owner:
                 return None
             taken = {
                 **found,
-                "fence": found.get("fence", 0) + 1,
+                **self._minted(found),
                 "lease_owner": owner,
                 "lease_until": now + duration,
                 "heartbeat_at": now,
@@ -189,7 +198,7 @@ class MemoryConsumers:
         with self._database.lock:
             held = self._held(lease, edge, read=read)
             if held is None:
-                return False
+                return self._stands_at(lease, sequence)
             self._database.put(CURSORS, {**held, **self._moved(edge, sequence)})
             self._pass_over(lease, superseded, None)
             return True
@@ -228,7 +237,7 @@ class MemoryConsumers:
             held = self._held(lease, delivery.PARK, read=read)
             consumer_id, event_id = lease.consumer.consumer_id, entry.event_id
             if held is None:
-                return False
+                return self._stands_at(lease, entry.sequence)
             letter = {
                 "_id": join_key(self._tenant_id, letter_key(consumer_id, event_id)),
                 "tenant_id": self._tenant_id,
@@ -271,7 +280,9 @@ class MemoryConsumers:
         with self._database.lock:
             held = self._held(lease, delivery.REST)
             if held is None:
-                return False
+                row = self._find(lease.consumer.consumer_id) or {}
+                given_back = (row.get("fence"), row.get("lease_owner")) == (lease.fence, "")
+                return given_back and row.get("retired_at") is None
             polls = held.get("idle_polls", 0) + 1 if idle else 0
             rested = {**held, **_FREE, "idle_polls": polls, "next_poll_at": self._now() + delay}
             self._database.put(CURSORS, storable_document(rested))
@@ -344,9 +355,9 @@ class MemoryConsumers:
     def replay_failed(self, lease: Lease, event_id: str, *, failure_class: str) -> bool:
         """See the port."""
         with self._database.lock:
-            letter = self._letter(lease.consumer.consumer_id, event_id)
             if self._held(lease, delivery.RENEW) is None:
                 return False
+            letter = self._letter(lease.consumer.consumer_id, event_id)
             if letter["state"] == LetterState.REPLAYING:
                 back = {**letter, "state": LetterState.UNRESOLVED.value, "failure_class": failure_class}
                 self._database.put(_LETTERS, back)
@@ -446,7 +457,21 @@ class MemoryConsumers:
         ours = (lease.fence, lease.consumer.lease_owner)
         if edge.fence is Fence.HOLD and (found.get("fence"), found.get("lease_owner")) != ours:
             return None
-        return None if edge.cursor is Cursor.EVENT and found.get("last_acked_sequence") != read else found
+        if edge.cursor is not Cursor.EVENT:
+            return found
+        # A cursor that is no number is reconciled; nothing moves on from it.
+        stands = found.get("last_acked_sequence") == read and (read is None or read >= 0)
+        return found if stands else None
+
+    def _stands_at(self, lease: Lease, sequence: int) -> bool:
+        """Say whether a first try of a write under this lease has moved the cursor to where it was to go."""
+        held = self._held(lease, delivery.RENEW)
+        return held is not None and held.get("last_acked_sequence") == sequence
+
+    @staticmethod
+    def _minted(found: Document) -> dict[str, Any]:
+        fence = found.get("fence", 0)
+        return {"fence": fence + 1 if isinstance(fence, int) else 1}
 
     def _moved(self, edge: Edge, sequence: int) -> dict[str, Any]:
         """Return what an edge that moves the cursor writes."""

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.adapters.memory.documents import Fields, storable_document
 from outbox_core.domain.consumer import Consumer, DeadLetter, Failing, LetterState, Start
-from outbox_core.domain.lifecycle_event import EVENT_TYPES, LifecycleEvent, Standing, StreamEntry, UnreadableEvent
+from outbox_core.domain.lifecycle_event import (
+    EVENT_TYPES,
+    PAYLOAD_VERSION,
+    LifecycleEvent,
+    Standing,
+    StreamEntry,
+    UnreadableEvent,
+)
 
 if TYPE_CHECKING:
     from outbox_core.adapters.memory.database import Document
@@ -27,6 +34,9 @@ def entry_of(document: Document) -> StreamEntry:
     kind = document.get("event_type")
     if isinstance(kind, str) and kind not in EVENT_TYPES:
         return _unreadable(document, f"a newer version wrote the event type {kind!r}", unknown=True)
+    version = document.get("payload_version")
+    if isinstance(version, int) and version > PAYLOAD_VERSION:
+        return _unreadable(document, f"a newer version wrote the payload version {version}", unknown=True)
     try:
         return event_of(document)
     except ValueError as error:
@@ -75,6 +85,8 @@ def consumer_of(document: Document) -> Consumer:
             start=Start.LATEST,
             cursor=INVALID_CURSOR,
             registered_at=registered_at if isinstance(registered_at, datetime) else _NEVER,
+            # Retired by an operator it is over, whatever else is in it.
+            retired_at=_NEVER if isinstance(document.get("retired_at"), datetime) else None,
             stopped_for=f"its row does not decode: {error}",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.lifecycle_documents import entry_of, event_document
@@ -78,7 +79,9 @@ class MemoryLifecycleStream:
             before = self._database.clock.now() - older_than
             removed = 0
             for document in self.rows_after(0)[:limit]:
-                if document["sequence"] > up_to or not document["occurred_at"] < before:
+                occurred_at = document["occurred_at"]
+                # What has no time at all is old: every consumer has passed it.
+                if document["sequence"] > up_to or (isinstance(occurred_at, datetime) and occurred_at >= before):
                     break
                 self._database.delete(_OUTBOX, document["_id"])
                 removed += 1

@@ -149,6 +149,7 @@ def _polled(document: Document, consumer_ids: Sequence[str], now: datetime) -> b
     return (
         document.get("consumer_id") in consumer_ids
         and active(document)
+        and not document.get("stopped_for")
         and not leased(document, now)
         and (not isinstance(due, datetime) or due <= now)
     )

@@ -14,7 +14,7 @@ from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.transactions import session_of
 from outbox_core.domain.delivery import MAX_WHY_CHARS
 from outbox_core.domain.errors import ContentionError, InvalidInputError
-from outbox_core.domain.identity import join_key
+from outbox_core.domain.identity import join_key, require_own
 from outbox_core.ports.audit import AuditRow
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class MongoAuditLog:
 
     def record(self, event: LifecycleEvent, by: str, why: str, transaction: Transaction) -> None:
         """See the port."""
+        require_own(self._tenant, event.tenant_id, "an event")
         detail: dict[str, str | int] = {"event_id": event.event_id, "sequence": event.sequence}
         if not write_audit(
             transaction,

@@ -39,7 +39,12 @@ class LeasedRows(ConsumerRows):
         """See the port; one write, so that of two processes one has it."""
         if not owner:
             raise InvariantError("a lease without an owner would be one that was given back")
-        free = {"$or": [{"$eq": ["$lease_owner", literal(owner)]}, lease_is_over(max(duration, self._limits.longest_consumer_lease) + self._limits.op_timeout)]}
+        free = {
+            "$or": [
+                {"$eq": ["$lease_owner", literal(owner)]},
+                lease_is_over(max(duration, self._limits.longest_consumer_lease) + self._limits.op_timeout),
+            ]
+        }
         query = {**edge_filter(delivery.LEASE, self._tenant, self._key(consumer_id)), **ACTIVE, "$expr": free}
         update = edge_update(delivery.LEASE, lease_owner=literal(owner), lease_until=ahead(duration), heartbeat_at=NOW)
         with translated():
