@@ -20,6 +20,7 @@ from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.domain.board import Board, Card
 from outbox_core.domain.limits import Limits
 from tests.harness.examples import subscription
+from tests.harness.lifecycle import begun, tell_many
 from tests.simulation.play import append, drain_whole, run_whole
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ def test_running_everything_makes_nothing_that_no_step_made(mongo_harness: Mongo
     for tick in (offer_drains, offer_slices, repair_undrained):
         tick(mongo_harness.store, runtime)
     mongo_harness.advance(timedelta(minutes=1))
+    (told,) = tell_many(store, 1)
+    assert store.consumers.park(begun(store), told, read=0, attempts=10, failure_class="KeyError")
     written = {name for name in described(mongo_harness.database) if mongo_harness.raw(name)}
     assert written == {each.name for step in STEPS for each in step.collections} | {RECORD}
     assert unregistered(mongo_harness.database) == set()
