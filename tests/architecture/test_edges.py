@@ -112,6 +112,8 @@ def test_the_calls_that_span_tenants_are_a_short_closed_list() -> None:
         "due_tenants",  # As above.
         "lagging_tenants",  # As above.
         "take_slots",  # One slot of each tenant that is named.
+        "due_consumers",  # Names of tenants and consumers alone.
+        "lifecycle_tenants",  # Tenants' names alone.
         "ensure_schema",  # The schema belongs to no tenant.
         "pending_schema",  # As above.
     }
