@@ -178,6 +178,12 @@ def _retired(store: TenantStore, harness: Harness, taken: Lease) -> None:
     store.consumers.retire("cache", "ann", "")
 
 
+def _marked_retired(store: TenantStore, harness: Harness, taken: Lease) -> None:
+    """By what leaves the lease as it is."""
+    del store, taken
+    harness.change(CURSORS, KEY, retired_at=harness.now())
+
+
 def _given_back(store: TenantStore, harness: Harness, taken: Lease) -> None:
     del harness
     assert store.consumers.rest(taken, idle=False, delay=DAY)
@@ -188,7 +194,9 @@ def _skipped(store: TenantStore, harness: Harness, taken: Lease) -> None:
     store.consumers.skip("cache", "ann", "")
 
 
-ENDINGS = {one.__name__.strip("_"): one for one in (_taken_by_another, _retired, _given_back, _skipped)}
+ENDINGS = {
+    one.__name__.strip("_"): one for one in (_taken_by_another, _retired, _marked_retired, _given_back, _skipped)
+}
 
 
 @pytest.mark.promise("L07", "L14")
@@ -458,6 +466,8 @@ def test_a_row_that_does_not_decode_stops_itself_and_pruning_and_nobody_else(har
     assert damaged.stopped_for
     assert row(harness.acme).stopped_for == damaged.stopped_for
     assert floor_of(consumers.all(), 3).acknowledged == 0
+    # A fence that is no number starts anew with the next lease, so that row is whole again.
+    assert (consumers.lease("cache", "worker-1", LEASE) is None) is (field != "fence")
     assert consumers.retire("cache", "ann", "it is beyond repair")
     assert floor_of(consumers.all(), 3).acknowledged == 3
 

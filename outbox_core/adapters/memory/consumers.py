@@ -180,7 +180,9 @@ class MemoryConsumers:
                 "heartbeat_at": now,
             }
             self._database.put(CURSORS, storable_document(taken))
-            return Lease(consumer=consumer_of(taken), fence=taken["fence"], taken_at=now)
+            row = consumer_of(taken)
+            # A row that does not decode waits for an operator; nothing could be written under its lease.
+            return Lease(consumer=row, fence=row.fence, taken_at=now) if row.lease_owner == owner else None
 
     def renew(self, lease: Lease, duration: timedelta) -> bool:
         """See the port."""

@@ -54,6 +54,9 @@ class LeasedRows(ConsumerRows):
         if found is None:
             return None
         row = consumer_of(found)
+        if row.lease_owner != owner:
+            # The row does not decode: it waits for an operator, and nothing could be written under this lease.
+            return None
         return Lease(consumer=row, fence=row.fence, taken_at=written_at(found))
 
     def renew(self, lease: Lease, duration: timedelta) -> bool:
