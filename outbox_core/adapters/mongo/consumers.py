@@ -17,7 +17,7 @@ from outbox_core.adapters.mongo.edges import NOW
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.event_log import whole_number
 from outbox_core.adapters.mongo.letters import LetterRows
-from outbox_core.adapters.mongo.lifecycle_documents import consumer_of, cursor_of
+from outbox_core.adapters.mongo.lifecycle_documents import consumer_of
 from outbox_core.adapters.mongo.lifecycle_stream import OUTBOX, SEQUENCES
 from outbox_core.adapters.mongo.transactions import session_of
 from outbox_core.domain import delivery
@@ -218,8 +218,8 @@ class MongoConsumers(LeasedRows, LetterRows):
         return 0 if found is None else self._head_of(found.get("last_sequence"))
 
     def _head_of(self, stored: object) -> int:
-        head = cursor_of(stored)
-        if head is None or head < 0:
+        head = whole_number(stored)
+        if head is None:
             raise InvariantError(f"the lifecycle counter of tenant {self._tenant} is damaged: it is no whole number")
         return head
 
