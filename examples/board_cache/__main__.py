@@ -26,7 +26,8 @@ def main(tenant: str, file: Path, port: int) -> None:
 async def _serve(tenant: str, file: Path, port: int) -> None:
     outbox = Outbox.from_settings()
     cache = BoardCache(file, outbox, tenant)
-    server = application(Feed(cache)).listen(port, address="127.0.0.1")
+    feed = Feed(cache)
+    server = application(feed).listen(port, address="127.0.0.1")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -34,6 +35,8 @@ async def _serve(tenant: str, file: Path, port: int) -> None:
         click.echo(f"board cache of {tenant}: http://127.0.0.1:{port}/")
         await stop.wait()
     server.stop()
+    await feed.close()
+    await server.close_all_connections()
     outbox.close()
 
 

@@ -3,7 +3,9 @@
 // The stream begins with the whole board and goes on with changes: this page owns no cursor, and after a lost
 // connection it simply gets the whole board again.
 
+const SHOWN = 200;
 const cards = new Map();
+let lost = false;
 const byId = (id) => document.getElementById(id);
 
 function item(text) {
@@ -15,13 +17,14 @@ function item(text) {
 function show() {
   const sorted = [...cards.values()].sort((a, b) => a.card_id.localeCompare(b.card_id));
   byId("count").textContent = String(sorted.length);
-  const shown = sorted.slice(0, 200).map((card) => item(`${card.card_id}: ${card.title} (${card.state})`));
+  const shown = sorted.slice(0, SHOWN).map((card) => item(`${card.card_id}: ${card.title} (${card.state})`));
+  if (sorted.length > SHOWN) shown.push(item(`… and ${sorted.length - SHOWN} more`));
   byId("cards").replaceChildren(...shown);
 }
 
 function tell(text) {
   const log = byId("log");
-  log.prepend(item(text));
+  log.prepend(item(`${new Date().toLocaleTimeString()} ${text}`));
   while (log.children.length > 50) log.lastChild.remove();
 }
 
@@ -33,8 +36,15 @@ function whole(list) {
 
 const stream = new EventSource("/events");
 stream.onopen = () => { byId("state").textContent = "connected"; };
-stream.onerror = () => { byId("state").textContent = "connection lost; trying again …"; };
-stream.addEventListener("board", (event) => whole(JSON.parse(event.data).cards));
+stream.onerror = () => {
+  byId("state").textContent = "connection lost; trying again …";
+  lost = true;
+};
+stream.addEventListener("board", (event) => {
+  whole(JSON.parse(event.data).cards);
+  if (lost) tell("the whole board came anew, with what was missed");
+  lost = false;
+});
 stream.addEventListener("reconciled", (event) => {
   const told = JSON.parse(event.data);
   whole(told.cards);

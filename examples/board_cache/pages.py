@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ _QUEUED = 1_000
 """A browser that is behind by more than this is cut off, and starts over when it comes back."""
 
 _KEEP_ALIVE_S = 15.0
+_CLOSE_S = 2.0
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
 
 
@@ -27,6 +29,9 @@ class Feed:
         """Listen to the cache; a loop must run in this thread."""
         self._loop = asyncio.get_running_loop()
         self._queues: set[asyncio.Queue[str | None]] = set()
+        self._streams: set[asyncio.Queue[str | None]] = set()
+        self._none_is_left = asyncio.Event()
+        self._closed = False
         self.cache = cache
         cache.changed = self.tell
 
@@ -39,22 +44,38 @@ class Feed:
         queue: asyncio.Queue[str | None] = asyncio.Queue(_QUEUED)
         # First the queue, then the board: a change between the two comes twice, and none is left out.
         self._queues.add(queue)
-        queue.put_nowait(_message("board", {"cards": self.cache.rows()}))
+        self._streams.add(queue)
+        queue.put_nowait(None if self._closed else _message("board", {"cards": self.cache.rows()}))
         return queue
 
     def leave(self, queue: asyncio.Queue[str | None]) -> None:
         """Forget a browser."""
         self._queues.discard(queue)
+        self._streams.discard(queue)
+        if self._closed and not self._streams:
+            self._none_is_left.set()
+
+    async def close(self) -> None:
+        """End every browser's stream, so that each knows; one that does not take it is not waited for."""
+        self._closed = True
+        for queue in list(self._queues):
+            self._cut(queue)
+        if self._streams:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._none_is_left.wait(), _CLOSE_S)
 
     def _spread(self, message: str) -> None:
         for queue in list(self._queues):
             if queue.full():
-                self.leave(queue)
-                while not queue.empty():
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self._cut(queue)
             else:
                 queue.put_nowait(message)
+
+    def _cut(self, queue: asyncio.Queue[str | None]) -> None:
+        self._queues.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
 
 def _message(kind: str, data: dict[str, Any]) -> str:
@@ -77,6 +98,7 @@ class Events(web.RequestHandler):
             while (message := await self._next(queue)) is not None:
                 self.write(message)
                 await self.flush()
+            await self.finish()
         except StreamClosedError:
             pass
         finally:
