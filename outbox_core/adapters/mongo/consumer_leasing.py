@@ -109,9 +109,7 @@ class LeasedRows(ConsumerRows):
             at = self._move_in(transaction, edge, consumer_id, update, lease=lease)
             if at is None:
                 raise LeaseLostError(f"{consumer_id}: its lease is another's now")
-            before = lease.consumer.cursor
-            detail = {"from": -1 if before is None else before, "head": head}
-            if not self._audit(transaction, edge.audit, consumer_id, at, detail, why=why, key=key):
+            if not self._audit(transaction, edge.audit, consumer_id, at, {"head": head}, why=why, key=key):
                 raise _DoneBeforeError
 
         try:

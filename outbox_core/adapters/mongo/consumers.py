@@ -144,13 +144,13 @@ class MongoConsumers(LeasedRows, LetterRows):
         """See the port."""
 
         def write(transaction: Transaction) -> int:
-            before, head = self._require_standing(consumer_id, transaction), self._head(transaction)
+            self._require_standing(consumer_id, transaction)
+            head = self._head(transaction)
             update = edge_update(
                 delivery.SKIP, number=head, must_reconcile=False, stopped_for="", idle_polls=0, next_poll_at=NOW
             )
             at = self._written(self._move_in(transaction, delivery.SKIP, consumer_id, update))
-            detail = {"from": -1 if before.cursor is None else before.cursor, "head": head}
-            self._audit(transaction, delivery.SKIP.audit, consumer_id, at, detail, by=by, why=why)
+            self._audit(transaction, delivery.SKIP.audit, consumer_id, at, {"head": head}, by=by, why=why)
             return head
 
         return self._transact(write)
@@ -160,11 +160,13 @@ class MongoConsumers(LeasedRows, LetterRows):
         update = edge_update(delivery.RETIRE, retired_at=NOW)
 
         def write(transaction: Transaction) -> bool:
-            if self._require(consumer_id, transaction).retired_at is not None:
+            before = self._require(consumer_id, transaction)
+            if before.retired_at is not None:
                 return False
             at = self._written(self._move_in(transaction, delivery.RETIRE, consumer_id, update))
-            letters = self._resolve_all(transaction, consumer_id, at, by)
-            self._audit(transaction, delivery.RETIRE.audit, consumer_id, at, {"letters": letters}, by=by, why=why)
+            self._resolve_all(transaction, consumer_id, at, by)
+            detail = {"cursor": str(before.cursor)}
+            self._audit(transaction, delivery.RETIRE.audit, consumer_id, at, detail, by=by, why=why)
             return True
 
         return self._transact(write)

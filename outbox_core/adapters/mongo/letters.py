@@ -69,7 +69,6 @@ class LetterRows(ConsumerRows):
                 )
             detail: dict[str, str | int] = {
                 "event_id": entry.event_id,
-                "sequence": entry.sequence,
                 "attempts": attempts,
             }
             self._audit(transaction, edge.audit, consumer_id, at, detail)
@@ -117,7 +116,6 @@ class LetterRows(ConsumerRows):
             self._settle(transaction, consumer_id, event_id, [LetterState.UNRESOLVED.value], asked)
             detail: dict[str, str | int] = {
                 "event_id": event_id,
-                "sequence": letter.sequence,
                 "replays": letter.replays + 1,
             }
             self._audit(transaction, delivery.ASK_REPLAY.audit, consumer_id, at, detail, by=by, why=why)
@@ -157,7 +155,7 @@ class LetterRows(ConsumerRows):
         """See the port."""
 
         def write(transaction: Transaction) -> bool:
-            letter = self._letter(consumer_id, event_id, transaction)
+            self._letter(consumer_id, event_id, transaction)
             settled = {
                 "state": LetterState.RESOLVED.value,
                 "settled_at": NOW,
@@ -167,7 +165,9 @@ class LetterRows(ConsumerRows):
             at = self._settle(transaction, consumer_id, event_id, _OPEN, settled)
             if at is None:
                 return False
-            detail: dict[str, str | int] = {"event_id": event_id, "sequence": letter.sequence}
+            detail: dict[str, str | int] = {
+                "event_id": event_id,
+            }
             self._audit(transaction, delivery.AUDIT_RESOLVED, consumer_id, at, detail, by=by, why=why)
             return True
 
@@ -188,8 +188,8 @@ class LetterRows(ConsumerRows):
             over = {"_id": {"$in": found}, "tenant_id": self._tenant, "state": LetterState.RESOLVED.value}
             return self._letters.delete_many(over, hint=BY_ID).deleted_count
 
-    def _resolve_all(self, transaction: Transaction, consumer_id: str, at: datetime, by: str) -> int:
-        """Resolve what a consumer leaves behind that is retired; return how many."""
+    def _resolve_all(self, transaction: Transaction, consumer_id: str, at: datetime, by: str) -> None:
+        """Resolve what a consumer leaves behind that is retired."""
         query = {"tenant_id": self._tenant, "consumer_id": consumer_id, "state": {"$in": _OPEN}}
         settled = {
             "state": LetterState.RESOLVED.value,
@@ -201,11 +201,7 @@ class LetterRows(ConsumerRows):
         place = {"_id": {"$gt": prefix, "$lt": end_of(prefix)}}
         with translated():
             session = session_of(transaction)
-            return (
-                _letters_in(transaction)
-                .update_many({**query, **place}, {"$set": settled}, session=session)
-                .matched_count
-            )
+            _letters_in(transaction).update_many({**query, **place}, {"$set": settled}, session=session)
 
     def _held_in(self, transaction: Transaction, lease: Lease) -> datetime:
         """Write the consumer's row, so that this commits only while its lease holds; return the server's time."""
