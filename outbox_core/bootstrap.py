@@ -16,7 +16,7 @@ from outbox_core.adapters.mongo.client import connect
 from outbox_core.adapters.mongo.interrupt import may_interrupt
 from outbox_core.adapters.mongo.store import MongoStore
 from outbox_core.adapters.outlets import ProcessOutlets
-from outbox_core.adapters.system import SignalInterrupt, SystemClock, SystemEntropy
+from outbox_core.adapters.system import SignalInterrupt, SystemClock, SystemEntropy, writer_id
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.append_events import append_events
 from outbox_core.application.append_in_session import append_in_session
@@ -407,7 +407,7 @@ class Outbox:
             interrupt=SignalInterrupt(may_interrupt),
             limits=settings.limits,
             worker=f"{socket.gethostname()}:{os.getpid()}:{entropy.token()[:8]}",
-            writer=entropy.token(),
+            writer=writer_id(),
             stopping=self._stopping,
         )
         return Opened(MongoStore(database, settings.limits, clock, entropy), runtime, database.client.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import signal
@@ -26,6 +27,22 @@ _SOON_S = 0.002
 """How soon a moment that does not bear an interrupt is looked at again."""
 
 _AT_ONCE_S = 1e-6
+
+
+_writer = secrets.token_hex(16)
+
+
+def writer_id() -> str:
+    """Return by what events name this process as their writer: random, the same in all of it, another after a fork."""
+    return _writer
+
+
+def _be_another_writer() -> None:
+    global _writer  # noqa: PLW0603 - a forked child is another process, and this is its name
+    _writer = secrets.token_hex(16)
+
+
+os.register_at_fork(after_in_child=_be_another_writer)
 
 
 class SystemClock:
