@@ -7,6 +7,7 @@ deletion, or notify (L08).
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ def _poll(store: TenantStore, runtime: Runtime, observer: Observer) -> PollRepor
     if hindrance is not None:
         return replace(report, poll=hindrance, wait=put_off(look.consumer, look.now))
     sent_at = runtime.clock.monotonic()
-    lease = store.consumers.lease(observer.consumer_id, runtime.worker, runtime.limits.consumer_lease)
+    # Of two threads of one process too one works; the same thread finds a lease again that it could not give back.
+    owner = f"{runtime.worker}:{threading.get_native_id()}"
+    lease = store.consumers.lease(observer.consumer_id, owner, runtime.limits.consumer_lease)
     if lease is None:
         # Another process's lease is no idleness: it may be over soon (L15).
         return replace(report, poll=Poll.BUSY, wait=runtime.limits.consumer_poll)
