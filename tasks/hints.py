@@ -168,6 +168,10 @@ class CeleryHints:
         """See the port."""
         return self._background.offer("outbox.wake_consumers", {"tenant": tenant_id})
 
+    def prune(self) -> None:
+        """Ask for a pruning of what is old; it is done once however many ask, and not again before it is due."""
+        self._background.offer("outbox.prune", {})
+
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
         """Wait until all is sent or dropped; best effort, before a process ends."""
         return self._background.flush(timeout_s)

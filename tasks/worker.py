@@ -68,6 +68,12 @@ def _tell_ready(**_given: object) -> None:
     _logger.info("outbox ready: database %s, bots: %s", settings.mongo_db, bots)
 
 
+@signals.worker_ready.connect
+def _prune_at_start(**_given: object) -> None:
+    """Beat counts the hours from its own start: where it is restarted every day or so, they would never be over."""
+    hints.prune()
+
+
 @signals.worker_shutting_down.connect
 def _tell_children(**_given: object) -> None:
     stopping.set()
