@@ -98,11 +98,17 @@ class Consumers:
 
     def pause(self, *consumer_ids: str) -> Sequence[str]:
         """Pause these consumers, all of the tenant where none is named, in their place; return those that ran."""
+        self._require(consumer_ids)
         return self._store.consumers.set_paused(consumer_ids or None, paused=True)
 
     def resume(self, *consumer_ids: str) -> Sequence[str]:
         """Let these go on, all of the tenant where none is named; return those that were paused."""
+        self._require(consumer_ids)
         return self._store.consumers.set_paused(consumer_ids or None, paused=False)
+
+    def _require(self, consumer_ids: Sequence[str]) -> None:
+        for consumer_id in consumer_ids:
+            self.get(consumer_id)
 
     def letters(
         self, *, consumer_id: str | None = None, state: str | None = None, after: str = "", limit: int = 100

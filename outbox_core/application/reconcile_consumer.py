@@ -54,9 +54,11 @@ def reconcile_consumer(
         if not lease.consumer.stopped_for:
             _log.error(
                 "%s must reconcile (%s) and its observer has no reconcile=; give it one, or accept the loss with "
-                "`outbox consumers reconcile --skip`",
+                "`outbox consumers reconcile --tenant %s %s --skip`",
                 named,
                 why,
+                store.tenant_id,
+                observer.consumer_id,
             )
         return (Poll.STOPPED if store.consumers.stop(lease, why) else Poll.LOST), None
     given = Reconciliation(tenant=store.tenant_id, consumer_id=observer.consumer_id, why=why, cards=_live_cards(store))

@@ -76,6 +76,7 @@ def _observe(turn: ConsumerTurn, event: LifecycleEvent) -> None:
 
 def _failed(turn: ConsumerTurn, event_id: str, error: BaseException) -> Poll:
     kind = failure_class(error)
+    turn.report = replace(turn.report, failed=turn.report.failed + 1)
     _log.warning("%s: its letter %s failed again: %s", turn.named, event_id, kind)
     return _held(turn.store.consumers.replay_failed(turn.lease, event_id, failure_class=kind))
 

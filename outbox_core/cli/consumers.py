@@ -62,8 +62,7 @@ def register(*, tenant: str, consumer_id: str, start: str, by: str, as_json: boo
     if as_json:
         print_json({"consumer": consumer_document(stored)})
         return
-    where = "its cursor" if stored.cursor is not None else f"the {stored.start.value} event"
-    click.echo(f"{consumer_id} is registered, and goes on from {where}")
+    click.echo(f"{consumer_id} is registered, and {_goes_on(stored)}")
     if stored.start != start:
         say(f"it was registered before, with start {stored.start.value}: that is left as it is")
 
@@ -122,7 +121,9 @@ def show(*, tenant: str, consumer_id: str, as_json: bool) -> None:
     if as_json:
         print_json({"consumer": document})
         return
-    print_table(("field", "value"), ((n, v) for n, v in document.items() if v not in (None, "")), folds=("value",))
+    failing = {f"failing.{name}": value for name, value in (document["failing"] or {}).items()}
+    told = {**document, "failing": None, **failing}
+    print_table(("field", "value"), ((n, v) for n, v in told.items() if v not in (None, "")), folds=("value",))
 
 
 @consumers.command("lag")
@@ -153,7 +154,12 @@ def lag(*, tenant: str, as_json: bool) -> None:
         )
         return
     kept = max(0, state.head - state.floor + 1)
-    click.echo(f"head {state.head}, {kept} events kept from {state.floor} on: {prunable.why}")
+    if not state.head:
+        click.echo(f"tenant {tenant} has no lifecycle events yet")
+    elif not kept:
+        click.echo(f"head {state.head}, no events kept")
+    else:
+        click.echo(f"head {state.head}, {kept} events kept from {state.floor} on: {prunable.why}")
     print_table(
         ("consumer", "lag", "waiting since"),
         ((one, behind, state.waiting_since.get(one)) for one, behind in sorted(state.lags.items())),
@@ -278,10 +284,20 @@ def _with_lag(one: Consumer, lags: Mapping[str, int], since: Mapping[str, Any]) 
     return {**consumer_document(one), **place}
 
 
+def _goes_on(one: Consumer) -> str:
+    if one.must_reconcile:
+        return "reconciles first"
+    if one.cursor is not None:
+        return f"goes on after event {one.cursor}"
+    if one.start is Start.LATEST:
+        return "begins by reconciling with the live cards"
+    return "begins at the first event"
+
+
 def _failing_text(one: Consumer) -> str:
     failing = one.failing
     if one.stopped_for:
-        return one.stopped_for
+        return f"must reconcile: {one.stopped_for}"
     return f"{failing.failure_class}, try {failing.attempts}: {failing.event_id}" if failing else ""
 
 

@@ -109,8 +109,10 @@ def replay(*, tenant: str, consumer_id: str, event_id: str, by: str, why: str, a
     """  # noqa: D301 - click's mark for text that it must not wrap
     with opened() as outbox:
         changed = outbox.consumers(tenant).replay(consumer_id, event_id, by=by, why=why)
+        settled = outbox.consumers(tenant).letter(consumer_id, event_id).state is LetterState.RESOLVED
     named = {"consumer_id": consumer_id, "event_id": event_id}
-    print_changed(named, f"{event_id} is to be observed again by {consumer_id}", changed=changed, as_json=as_json)
+    text = f"{event_id} of {consumer_id} is resolved" if settled else f"{consumer_id} is to observe {event_id} again"
+    print_changed(named, text, changed=changed, as_json=as_json)
 
 
 @dead.command("resolve")

@@ -35,7 +35,8 @@ def floor_of(consumers: Iterable[Consumer], head: int) -> Floor:
         return Floor(acknowledged=0, held_by=lacking, why=f"{', '.join(lacking)} has no cursor yet")
     reached = min((one.cursor for one in waiting if one.cursor is not None), default=head)
     holding = tuple(sorted(one.consumer_id for one in waiting if one.cursor == reached < head))
-    why = f"{', '.join(holding)} has acknowledged {reached} of {head}" if holding else "it is younger than 30 days"
+    behind = f"{', '.join(holding)} has acknowledged {reached} of {head}"
+    why = behind if holding else "no consumer waits for it, only its age keeps it"
     return Floor(acknowledged=reached, held_by=holding, why=why)
 
 
