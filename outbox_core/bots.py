@@ -51,14 +51,7 @@ class BotRegistry:
     def check(self, limits: Limits) -> None:
         """Raise ConfigurationError where a bot's time limit is above what the deployment allows."""
         for one in self:
-            name, most = (
-                ("TRANSACTIONAL_TIME_LIMIT", limits.transactional_time_limit)
-                if one.transactional
-                else ("MAX_TIME_LIMIT", limits.max_time_limit)
-            )
-            if one.time_limit is not None and one.time_limit > most:
-                said, most_said = duration_text(one.time_limit), duration_text(most)
-                raise ConfigurationError(f"bot {one.bot_id!r}: time_limit {said} is above {name} ({most_said})")
+            _require_allowed(f"bot {one.bot_id!r}", one, limits)
 
     def longest_limit(self, limits: Limits) -> timedelta:
         """Return the longest time that anything of this process may take; a projector has the deployment's."""
@@ -117,6 +110,17 @@ class ObserverRegistry:
     def ids(self) -> Sequence[str]:
         """Return the ids of all consumers that this process has an observer for."""
         return tuple(self._observers)
+
+    def check(self, limits: Limits) -> None:
+        """Raise ConfigurationError where an observer's time limit is above what the deployment allows."""
+        for one in self._observers.values():
+            _require_allowed(f"observer {one.consumer_id!r}", one, limits)
+
+    def longest_limit(self, limits: Limits) -> timedelta:
+        """Return the longest time that anything of these may take; reconciling has the deployment's longest."""
+        known = self._observers.values()
+        calls = (one.limit(limits) if one.reconcile is None else limits.max_time_limit for one in known)
+        return max(calls, default=timedelta(0))
 
 
 registry = BotRegistry()
@@ -193,6 +197,8 @@ def observer(
             idempotent=idempotent,
             time_limit=time_limit,
         )
+        if time_limit is not None and time_limit <= timedelta(0):
+            raise ConfigurationError(f"observer {consumer_id!r}: time_limit must be above 0")
         if added.start is Start.LATEST and reconcile is None:
             raise ConfigurationError(f'observer {consumer_id!r}: start="latest" needs reconcile=, to begin with')
         _require_callable(added)
@@ -249,6 +255,17 @@ def _require_callable(added: Bot | Projector | Observer) -> None:
     parameters = inspect.signature(function).parameters.values()
     if not any(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL} for one in parameters):
         raise ConfigurationError(f"{name}: {_place(added)} must take {given} as its first argument")
+
+
+def _require_allowed(named: str, one: Bot | Observer, limits: Limits) -> None:
+    name, most = (
+        ("TRANSACTIONAL_TIME_LIMIT", limits.transactional_time_limit)
+        if one.transactional
+        else ("MAX_TIME_LIMIT", limits.max_time_limit)
+    )
+    if one.time_limit is not None and one.time_limit > most:
+        said, most_said = duration_text(one.time_limit), duration_text(most)
+        raise ConfigurationError(f"{named}: time_limit {said} is above {name} ({most_said})")
 
 
 def _place(one: Bot | Projector | Observer) -> str:

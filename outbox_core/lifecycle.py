@@ -117,6 +117,9 @@ class LifecycleConsumer:
         except OutboxError as error:
             _log.warning("tenant %s: consumer %s ended a poll early: %s", self._tenant, self.consumer_id, error)
             return limits.consumer_poll
+        except Exception:  # noqa: BLE001 - the named edge: a thread that ends would observe no more, and nobody see it
+            _log.exception("tenant %s: consumer %s ended a poll by a fault", self._tenant, self.consumer_id)
+            return limits.consumer_poll
         if report.more:
             return _AT_ONCE
         if report.wait is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from outbox_core.bots import load_bots, registry
+from outbox_core.bots import load_bots, observers, registry
 from outbox_core.cli.group import tell
 from outbox_core.domain.errors import ConfigurationError, OutboxError
 from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
@@ -35,9 +35,10 @@ def _prepare(**_given: object) -> None:
 
 def _load_bots() -> None:
     load_bots(settings.bots)
-    registry.check(settings.limits)
-    longest = registry.longest_limit(settings.limits)
-    app.tasks["outbox.run_slice"].time_limit = slice_hard_limit_s(longest.total_seconds())
+    for task, known in (("outbox.run_slice", registry), ("outbox.poll_consumer", observers)):
+        known.check(settings.limits)
+        longest = known.longest_limit(settings.limits)
+        app.tasks[task].time_limit = slice_hard_limit_s(longest.total_seconds())
 
 
 def _ensure_schema() -> None:
@@ -65,7 +66,8 @@ def _or_exit(step: Callable[[], None]) -> None:
 @signals.worker_ready.connect
 def _tell_ready(**_given: object) -> None:
     bots = ", ".join(sorted(one.bot_id for one in registry)) or "none; set OUTBOX_BOTS"
-    _logger.info("outbox ready: database %s, bots: %s", settings.mongo_db, bots)
+    told = ", ".join(sorted(observers.ids())) or "none"
+    _logger.info("outbox ready: database %s, bots: %s; observers: %s", settings.mongo_db, bots, told)
 
 
 @signals.worker_ready.connect
