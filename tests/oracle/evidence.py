@@ -84,7 +84,10 @@ class Evidence:
     `acknowledged` are the ids of the events whose append was answered, `unclear` those that may be in the log,
     `refused` those that must not be; events of the types `bots_append` are the bots' own. `broken` are the ids of
     stored documents that somebody damaged, `owes_nothing` those of events whose card was gone when they were drained.
-    `repeats_in_all` bounds the repeats of all effects together, where it is known (as the count of kills).
+    `forged` are the ids of rows that somebody wrote by hand: nothing owes them, and each must end as failed, unrun.
+    `may_repeat` are the effects whose bot had ended, or was about to begin, when its worker stopped before its settle:
+    one repeat more each. `repeats_in_all` bounds the repeats of all effects together, where it is known (as the count
+    of kills).
     """
 
     tenant: str
@@ -95,6 +98,8 @@ class Evidence:
     bots_append: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
     owes_nothing: frozenset[str] = frozenset()
+    forged: frozenset[str] = frozenset()
+    may_repeat: frozenset[str] = frozenset()
     executions: tuple[Execution, ...] = field(default=())
     max_attempts: int = 5
     repeats_in_all: int | None = None

@@ -338,6 +338,20 @@ def test_executions_that_break_their_promise_are_condemned(told: Callable[[Evide
     assert any(said in line for line in violations), violations
 
 
+def test_a_row_that_was_written_by_hand_must_end_as_failed_and_unrun() -> None:
+    stores = good()
+    forged = {**row("f", "plain", 1, state="failed", last_error="refused", outcome=None), "_id": "other|f|plain"}
+    stores["trigger_effects"]["other|f|plain"] = forged
+    told = ran(forged=frozenset({"other|f|plain"}))(evidence(stores))
+    assert judge(reader(stores), told).violations == ()
+    forged |= {"state": "done", "outcome": "delivered"}
+    executed = ran(Execution(effect_id="other|f|plain"), forged=frozenset({"other|f|plain"}))(evidence(stores))
+    assert judge(reader(stores), executed).violations == (
+        "effect other|f|plain was written by hand and is done, where it must be failed",
+        "effect other|f|plain was written by hand, and was executed",
+    )
+
+
 def test_what_runs_nothing_must_not_run() -> None:
     stores = good()
     rules = tuple(
@@ -355,6 +369,8 @@ def test_what_may_be_repeated_may_be_and_an_earlier_claims_run_may_stand() -> No
     told = ran(AGAIN, repeats_in_all=1)(evidence(stores))
     rules = tuple(replace(rule, repeats=1) for rule in told.rules)
     assert judge(reader(stores), replace(told, rules=rules)).violations == ()
+    assert judge(reader(stores), replace(told, may_repeat=frozenset({PLAIN}))).violations == ()
+    assert judge(reader(stores), replace(told, may_repeat=frozenset({MOVE}))).violations != ()
 
 
 def test_what_owes_nothing_is_owed_nothing() -> None:
