@@ -12,6 +12,7 @@ from celery import signals
 from outbox_core.bots import load_bots, registry
 from outbox_core.cli.group import tell
 from outbox_core.domain.errors import ConfigurationError, OutboxError
+from tasks import clock
 from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ def _or_exit(step: Callable[[], None]) -> None:
 def _tell_ready(**_given: object) -> None:
     bots = ", ".join(sorted(one.bot_id for one in registry)) or "none; set OUTBOX_BOTS"
     _logger.info("outbox ready: database %s, bots: %s", settings.mongo_db, bots)
+    # Not before: an alarm that is raised before Celery has set up its logs reaches none of their handlers.
+    clock.look_aside("ready")
+
+
+@signals.task_revoked.connect
+def _note_discarded(expired: bool = False, **_given: object) -> None:  # noqa: FBT001, FBT002 - the signal's
+    if expired:
+        clock.note_discarded()
 
 
 @signals.worker_shutting_down.connect

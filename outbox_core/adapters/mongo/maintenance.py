@@ -34,6 +34,12 @@ class MongoMaintenance:
         self._limits = limits
         self._entropy = entropy
 
+    def now(self) -> datetime:
+        """See the port."""
+        with translated():
+            now: datetime = self._database.aggregate([{"$documents": [{"now": NOW}]}]).next()["now"]
+        return now
+
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """See the port."""
         ticks, ahead = self._database["ticks"], int(interval.total_seconds() * 1000)
