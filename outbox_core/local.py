@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from outbox_core.ports.runtime import Entropy
+    from outbox_core.ports.slots import Lane
 
 BotsGiven: TypeAlias = Mapping[str, Callable[..., Any] | Bot] | Iterable[Callable[..., Any] | Bot]
 """Bots by their ids, or functions that `@bot` registered."""
@@ -150,6 +151,10 @@ class Turns:
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
         return self._at_once and self._do(lambda: self._outbox.run_slice(tenant_id, token))
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        """Return 0: what was taken is done."""
+        return 0
 
     @contextmanager
     def taken(self) -> Iterator[bool]:

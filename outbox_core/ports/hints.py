@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from outbox_core.ports.slots import Lane
 
 
 class Hints(Protocol):
-    """No call blocks, and none raises: what cannot be sent is dropped, and a tick covers it.
+    """No call raises; what cannot be sent is dropped, and a tick covers it.
 
-    Each returns whether it took the hint; where it did not, who offered a slot gives it back.
+    `drain` and `slice` never block. Each returns whether it took the hint; where it did not, who offered a slot gives
+    it back.
     """
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
@@ -17,6 +21,10 @@ class Hints(Protocol):
 
     def slice(self, tenant_id: str, token: str) -> bool:
         """Say that a tenant has due rows; `token` is the slot that the offer took."""
+        ...
+
+    def waiting(self, lane: Lane) -> int:
+        """Return how many hints of this lane wait for a worker, 0 where that cannot be told within a second."""
         ...
 
 
@@ -30,3 +38,7 @@ class NoHints:
     def slice(self, tenant_id: str, token: str) -> bool:  # noqa: ARG002 - the port's names
         """Take nothing."""
         return False
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        """Return 0."""
+        return 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from outbox_core.embedded import EmbeddedMongo
+    from outbox_core.ports.slots import Lane
 
 
 class Heard:
@@ -35,6 +36,9 @@ class Heard:
     def slice(self, tenant_id: str, token: str) -> bool:
         self.slices.append((tenant_id, token))
         return True
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        return 0
 
 
 @pytest.fixture
