@@ -1,0 +1,152 @@
+"""`python -m tests.mutants`: try every mutant and tell of those that the suite does not notice.
+
+Exit code 0 where all are killed, 1 where one survived, 2 where the trial itself is worthless.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import cycle
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.mutants.mutant import Mutant, load
+from tests.mutants.trial import Place, Result, StoppedError, Verdict, files_of, top_level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+_UNCHANGED_TIMEOUT_S = 900.0
+_SHOWN = {Verdict.KILLED: "green", Verdict.SURVIVED: "bold red", Verdict.HUNG: "yellow", Verdict.BROKEN: "bold red"}
+
+_console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+
+@click.command()
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1), help="How many run at a time.")
+@click.option("--only", multiple=True, metavar="NAME", help="Try this one alone; may be given again.")
+def main(jobs: int, only: tuple[str, ...]) -> None:
+    """Change the code in ways that break a promise, and see that the suite notices each."""
+    mutants = load()
+    if unknown := set(only) - {mutant.name for mutant in mutants}:
+        raise click.UsageError(f"there is no mutant named {', '.join(sorted(unknown))}; see tests/mutants/catalogue")
+    chosen = [mutant for mutant in mutants if not only or mutant.name in only]
+    # Asked to end, it ends as at Ctrl-C: no process and no folder stays behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(try_all(ROOT, files_of(ROOT), chosen, jobs))
+
+
+def try_all(root: Path, files: Sequence[str], mutants: Sequence[Mutant], jobs: int) -> int:
+    """Try the mutants in copies of a tree's files, print what became of them, and return the exit code."""
+    started, stop = time.monotonic(), threading.Event()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        places = [Place(Path(folder) / str(number), root, files) for number in range(min(jobs, len(mutants)))]
+        with ThreadPoolExecutor(len(places)) as pool:
+            try:
+                if not _is_sound(pool, places, mutants, stop):
+                    return 2
+                results = _try_each(pool, places, mutants, stop)
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+    _report(mutants, results, time.monotonic() - started)
+    return 0 if all(_is_killed(mutant, results[mutant.name]) for mutant in mutants) else 1
+
+
+def _is_sound(
+    pool: ThreadPoolExecutor, places: Sequence[Place], mutants: Sequence[Mutant], stop: threading.Event
+) -> bool:
+    """Say whether the tests pass without any change: where one fails, its failing with one would say nothing."""
+    packages = sorted({top_level(mutant.file) for mutant in mutants})
+    parts: list[list[str]] = [[] for _ in places]
+    tests = {test for mutant in mutants for test in mutant.tests}
+    for part, test in zip(cycle(parts), sorted(tests), strict=False):
+        if "::" not in test or test.partition("::")[0] not in tests:
+            part.append(test)
+    _console.print("the tests that are to notice them, on the code as it is …")
+    trials = [
+        pool.submit(place.try_unchanged, part, packages, stop, _UNCHANGED_TIMEOUT_S)
+        for place, part in zip(places, parts, strict=True)
+        if part
+    ]
+    for trial in as_completed(trials):
+        result = trial.result()
+        if result.verdict is not Verdict.SURVIVED:
+            _console.print(f"they do not pass, so nothing can be said: {result.what}", style="bold red", markup=False)
+            return False
+        _console.print(f"… pass ({result.seconds:.0f} s)")
+    return True
+
+
+def _try_each(
+    pool: ThreadPoolExecutor, places: Sequence[Place], mutants: Sequence[Mutant], stop: threading.Event
+) -> dict[str, Result]:
+    free: SimpleQueue[Place] = SimpleQueue()
+    for place in places:
+        free.put(place)
+
+    def try_one(mutant: Mutant) -> tuple[str, Result]:
+        if stop.is_set():
+            raise StoppedError
+        place = free.get()
+        try:
+            return mutant.name, place.try_mutant(mutant, stop)
+        finally:
+            free.put(place)
+
+    results: dict[str, Result] = {}
+    for trial in as_completed([pool.submit(try_one, mutant) for mutant in mutants]):
+        name, result = trial.result()
+        results[name] = result
+        said = f"{len(results):3}/{len(mutants)} {name}: {result.verdict.value} ({result.seconds:.0f} s)"
+        _console.print(said, style=_SHOWN[result.verdict], markup=False)
+    return results
+
+
+def _is_killed(mutant: Mutant, result: Result) -> bool:
+    return result.verdict is Verdict.KILLED or (mutant.hangs and result.verdict is Verdict.HUNG)
+
+
+def _report(mutants: Sequence[Mutant], results: dict[str, Result], seconds: float) -> None:
+    table = Table(title="mutants", show_lines=False)
+    for column in ("mutant", "promises", "verdict", "by", "s"):
+        table.add_column(column, overflow="fold")
+    for mutant in mutants:
+        result = results[mutant.name]
+        table.add_row(
+            mutant.name,
+            " ".join(mutant.promises),
+            f"[{_SHOWN[result.verdict]}]{result.verdict.value}[/]",
+            result.what.rpartition("/")[2].replace("[", r"\["),
+            f"{result.seconds:.0f}",
+        )
+    _console.print(table)
+    killed = sum(_is_killed(mutant, results[mutant.name]) for mutant in mutants)
+    for mutant in mutants:
+        if not _is_killed(mutant, results[mutant.name]):
+            result = results[mutant.name]
+            said = f"{result.verdict.value}: {mutant.name} ({mutant.file}): {mutant.breaks}. {result.what}"
+            _console.print(said, markup=False)
+    _console.print(f"killed {killed} of {len(mutants)} in {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    try:
+        main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort, StoppedError):
+        _console.print("stopped; nothing is left behind")
+        sys.exit(130)
