@@ -95,6 +95,9 @@ def _launch(  # noqa: PLR0911 - one line a verdict, in the order in which they a
         not_consumed = consume_labels(store, runtime, hand, effect, rule.consume_labels)
         if not_consumed is not None:
             return not_consumed
+        if hand.lease_is_over:
+            # The transaction outlasted the lease: whoever has the row now finds its mark, and launches (E27).
+            return None
     launch = Launch(bot=bot, effect=effect, rule=rule, event=event, started_at=hand.server_now())
     return launch_bot(store, runtime, hand, launch)
 

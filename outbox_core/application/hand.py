@@ -37,6 +37,11 @@ class Hand:
         return self._lease_ends
 
     @property
+    def lease_is_over(self) -> bool:
+        """The rows may be another's: nothing begins any more."""
+        return self._clock.monotonic() >= self._lease_ends
+
+    @property
     def gave_back(self) -> bool:
         """Rows were taken to be released: they are still due."""
         return self._gave_back
@@ -48,11 +53,10 @@ class Hand:
     def start(self, effect_id: str, limit: timedelta) -> bool:
         """Take a row to run it; False where it was released, or where the lease is over before its turn (E27)."""
         with self._lock:
-            now = self._clock.monotonic()
-            if effect_id not in self._waiting or now >= self._lease_ends:
+            if effect_id not in self._waiting or self.lease_is_over:
                 return False
             del self._waiting[effect_id]
-            self._running, self._running_until = effect_id, now + limit.total_seconds()
+            self._running, self._running_until = effect_id, self._clock.monotonic() + limit.total_seconds()
             return True
 
     def leave_out(self, effect_id: str) -> None:

@@ -119,7 +119,12 @@ class FaultyStore:
         def call(*args: object, **kwargs: object) -> object:
             number = self._count(name)
             self._strike(name, number, When.BEFORE)
-            answer = method(*map(_own, args), **{key: _own(value) for key, value in kwargs.items()})
+            try:
+                answer = method(*map(_own, args), **{key: _own(value) for key, value in kwargs.items()})
+            except Exception:
+                # That is an answer as well, and it may be lost.
+                self._strike(name, number, When.AFTER)
+                raise
             self.landed.append(name)
             self._strike(name, number, When.AFTER)
             self.answered.append(name)

@@ -87,7 +87,8 @@ class Evidence:
     `forged` are the ids of rows that somebody wrote by hand: nothing owes them, and each must end as failed, unrun.
     `may_repeat` are the effects whose bot had ended, or was about to begin, when its worker stopped before its settle:
     one repeat more each. `repeats_in_all` bounds the repeats of all effects together, where it is known (as the count
-    of kills).
+    of kills). `deaths` is how many workers were killed: each may have been parking a row whose budget was spent, and
+    that row then counts one attempt more, unrun.
     """
 
     tenant: str
@@ -102,6 +103,7 @@ class Evidence:
     may_repeat: frozenset[str] = frozenset()
     executions: tuple[Execution, ...] = field(default=())
     max_attempts: int = 5
+    deaths: int = 0
     repeats_in_all: int | None = None
 
 

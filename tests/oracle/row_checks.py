@@ -89,7 +89,8 @@ def attempts_keep_their_budget(stored: Stored) -> Iterator[str]:
     starts = Counter(execution.effect_id for execution in stored.evidence.executions)
     for key, row in stored.rows.items():
         attempts, claims = row.get("attempts", 0), row.get("claims", 0)
-        if attempts > budget:
+        parked_late = stored.evidence.deaths if row.get("state") == "failed" else 0
+        if attempts > budget + parked_late:
             yield f"effect {key} spent {attempts} attempts of {budget}"
         # The claim that delivers spends none.
         if attempts > claims - (row.get("state") == "done"):

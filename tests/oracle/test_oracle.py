@@ -352,6 +352,17 @@ def test_a_row_that_was_written_by_hand_must_end_as_failed_and_unrun() -> None:
     )
 
 
+def test_a_row_that_was_parked_late_counts_an_attempt_for_each_worker_that_died_parking_it() -> None:
+    stores = good()
+    stores["trigger_effects"]["acme|b|fails"] |= {"attempts": 6, "claims": 6}
+    assert judge(reader(stores), ran(deaths=1)(evidence(stores))).violations == ()
+    assert judge(reader(stores), ran()(evidence(stores))).violations == ("effect acme|b|fails spent 6 attempts of 5",)
+    stores["trigger_effects"][PLAIN] |= {"attempts": 6, "claims": 7}
+    assert judge(reader(stores), ran(deaths=1)(evidence(stores))).violations == (
+        f"effect {PLAIN} spent 6 attempts of 5",
+    )
+
+
 def test_what_runs_nothing_must_not_run() -> None:
     stores = good()
     rules = tuple(

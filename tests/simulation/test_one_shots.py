@@ -182,6 +182,28 @@ def test_a_worker_that_stalled_before_its_consume_changes_nothing_when_it_wakes(
     assert runs[join_key(ACME, "b", "once")] == 1
 
 
+@pytest.mark.promise("E27", "E36")
+def test_a_worker_that_stalled_between_its_consume_and_its_launch_launches_nothing_when_it_wakes(
+    harness: Harness,
+) -> None:
+    """Its lease is over by its own clock as well; another one has found the mark and launched."""
+    runs: Counter[str] = Counter()
+    store, runtime = harness.acme, harness.runtime({"bot": counting(runs)})
+    add_subscription(store, one_shot())
+    armed(harness, store, "go")
+
+    def stall() -> None:
+        harness.advance(LEASE + timedelta(seconds=1))
+        run_whole(store, runtime)
+
+    woken = FaultyStore(harness.store, Fault("transaction.commit", When.AFTER, None, then=stall))
+    run_slice(woken.tenant(ACME), harness.runtime({"bot": counting(runs)}, worker="stalled"))
+    assert woken.struck
+    assert runs == {join_key(ACME, "a", "once"): 1}
+    row = harness.row(join_key(ACME, "a", "once"))
+    assert (row["state"], row["outcome"], row["attempts"]) == ("done", "delivered", 1)
+
+
 @pytest.mark.promise("E36", "E14")
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_one_shot_whose_worker_dies_anywhere_is_spent_once_and_launches(
