@@ -17,7 +17,7 @@ from pymongo.errors import AutoReconnect, PyMongoError
 
 from outbox_core.embedded import EmbeddedMongo, Process, Supervisor
 from outbox_core.embedded.server import HOST, START_WITHIN, port_is_open
-from tests.cluster.failpoints import fail_point
+from tests.cluster.failpoints import fail_point, turn_off
 from tests.cluster.proxy import Proxy, ProxyThread
 from tests.waiting import wait_until
 
@@ -34,11 +34,12 @@ _SETTINGS = {
     "heartbeatTimeoutSecs": 2,
     "catchUpTimeoutMillis": 2_000,
 }
+_FETCH_NOTHING = "stopReplProducer"
 _CALL_TIMEOUT_MS = 3_000
 _ELECTED_WITHIN = 40.0
 _HEALTHY_WITHIN = 60.0
-_STEPPED_DOWN_FOR_S = 5
-_CATCH_UP_S = 3
+_STEPPED_DOWN_FOR_S = 3
+_CATCH_UP_S = 2
 
 
 class Member(EmbeddedMongo):
@@ -179,10 +180,18 @@ class ReplicaSet:
             member.start()
         self.await_all_healthy()
 
-    def step_down(self) -> Member:
-        """Let the primary step down; return it. Another one may not be there yet: see `await_primary`."""
+    def step_down(self, *, hand_over: bool = True) -> Member:
+        """Let the primary step down; return it. Another one may not be there yet: see `await_primary`.
+
+        With `hand_over` the next one is elected within moments, as at an orderly shutdown; without it the others find
+        out by themselves that they have none.
+        """
         primary = self.primary()
-        command = {"replSetStepDown": _STEPPED_DOWN_FOR_S, "secondaryCatchUpPeriodSecs": _CATCH_UP_S, "force": True}
+        command = {
+            "replSetStepDown": _STEPPED_DOWN_FOR_S,
+            "secondaryCatchUpPeriodSecs": _CATCH_UP_S,
+            "force": not hand_over,
+        }
         # The answer may be cut off by the step-down itself.
         with suppress(AutoReconnect):
             primary.client.admin.command(command)
@@ -204,9 +213,15 @@ class ReplicaSet:
         primary = self.primary()
         with ExitStack() as points:
             for member in self.secondaries():
-                points.enter_context(fail_point(member.client, "stopReplProducer"))
+                points.enter_context(fail_point(member.client, _FETCH_NOTHING))
             wait_until(lambda: not _is_held_by("majority", primary), what="the secondaries to stop fetching")
             yield primary
+
+    def replicate(self) -> None:
+        """Let the secondaries fetch again, before `unreplicated` is left: a new primary needs that."""
+        for member in self.members:
+            if member.running:
+                turn_off(member.client, _FETCH_NOTHING)
 
 
 def _is_held_by(members: int | str, primary: Member) -> bool:
