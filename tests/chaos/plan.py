@@ -34,8 +34,8 @@ DATABASE = ("database",)
 KINDS = (
     Kind("kill-worker", WORKER_LANES, 0.2, 2.0),
     Kind("kill-child", WORKER_LANES, 0.2, 0.5),
-    Kind("pause-worker", WORKER_LANES, 1.1, 1.3, leases=True),
-    Kind("pause-child", WORKER_LANES, 1.1, 1.3, leases=True),
+    Kind("pause-worker", WORKER_LANES, 1.3, 1.7, leases=True),
+    Kind("pause-child", WORKER_LANES, 1.3, 1.7, leases=True),
     Kind("shift-worker", WORKER_LANES, 0.2, 1.0),
     Kind("kill-beat", BEAT_LANES, 0.5, 3.0),
     Kind("shift-beat", BEAT_LANES, 0.2, 1.0),
@@ -81,6 +81,7 @@ def make_plan(seed: int, duration: timedelta, lease: timedelta, kinds: frozenset
     dice = random.Random(seed)  # noqa: S311 - a plan, no secret
     lanes = dict.fromkeys(lane for kind in KINDS for lane in kind.lanes)
     rounds = {lane: [kind for kind in KINDS if lane in kind.lanes and kind.name in kinds] for lane in lanes}
+    dense = min(1.0, duration / _UNHURRIED)
     plan: list[Fault] = []
     for lane, mine in rounds.items():
         at = timedelta(seconds=dice.uniform(0.2, 2.0))
@@ -92,15 +93,18 @@ def make_plan(seed: int, duration: timedelta, lease: timedelta, kinds: frozenset
             unit = lease.total_seconds() if kind.leases else 1.0
             lasts = timedelta(seconds=unit * dice.uniform(kind.least_s, kind.most_s))
             plan.append(Fault(at, kind.name, lane, lasts, dice.random()))
-            at += lasts + timedelta(seconds=dice.uniform(*_PAUSES[lane.partition("-")[0]]))
+            at += lasts + dense * timedelta(seconds=dice.uniform(*_RESTS[lane.partition("-")[0]]))
     return sorted(plan, key=lambda fault: fault.at)
 
 
-_PAUSES = {
+_RESTS = {
     "worker": (2.0, 8.0),
     "beat": (3.0, 12.0),
     "producer": (3.0, 10.0),
     "broker": (1.0, 4.0),
     "database": (1.0, 4.0),
 }
-"""How long a lane rests between two faults, least and most, so that there is work to be struck."""
+"""How many seconds a lane rests between two faults, least and most, so that there is work to be struck."""
+
+_UNHURRIED = timedelta(seconds=120)
+"""A run that is shorter rests shorter, so that it throws all kinds nevertheless."""

@@ -30,6 +30,7 @@ def figures_of(ledger: Ledger) -> dict[str, int | float | str]:
         "longest append, seconds": round(ledger.longest_append_s, 1),
         "longest from a kill to the row's completion, leases": round(found.longest_leases, 2),
         "rest after healing, seconds": round(ledger.rest_s, 1),
+        "longest standstill after healing, seconds": round(ledger.standstill_s, 1),
         "lost": sum("no row" in one or "acknowledged" in one or "still" in one for one in found.violations),
         "doubled": sum("happened" in one or "repeat" in one or "nothing had struck" in one for one in found.violations),
         "promises broken": len(ledger.violations),
@@ -63,6 +64,8 @@ def print_report(console: Console, ledger: Ledger) -> None:
         found.add_row(name, str(figure))
     console.print(thrown)
     console.print(found)
-    console.print(f"rest is due within {ledger.rest_bound_s:g} s; the longest was {ledger.found.longest_effect}")
+    console.print(
+        f"{ledger.standstill_bound_s:g} s may pass without an end; the longest was {ledger.found.longest_effect}"
+    )
     for violation in ledger.violations:
         console.print(f"BROKEN: {violation}", style="bold red", markup=False)
