@@ -128,6 +128,7 @@ def test_where_a_queue_cannot_be_looked_into_beat_sends_as_it_did_and_says_so(
         raise ConnectionError("away")
 
     one = broker.beat()
+    assert one.tick("b") == 1
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(beat, "waiting_in", away)
         assert one.tick("a", "a") == 2
