@@ -61,7 +61,7 @@ def try_all(root: Path, files: Sequence[str], mutants: Sequence[Mutant], jobs: i
                 stop.set()
                 pool.shutdown(cancel_futures=True)
     _report(mutants, results, time.monotonic() - started)
-    return 0 if all(_is_killed(mutant, results[mutant.name]) for mutant in mutants) else 1
+    return 0 if all(results[mutant.name].verdict is Verdict.KILLED for mutant in mutants) else 1
 
 
 def _is_sound(
@@ -114,10 +114,6 @@ def _try_each(
     return results
 
 
-def _is_killed(mutant: Mutant, result: Result) -> bool:
-    return result.verdict is Verdict.KILLED or (mutant.hangs and result.verdict is Verdict.HUNG)
-
-
 def _report(mutants: Sequence[Mutant], results: dict[str, Result], seconds: float) -> None:
     table = Table(title="mutants", show_lines=False)
     for column in ("mutant", "promises", "verdict", "by", "s"):
@@ -132,9 +128,9 @@ def _report(mutants: Sequence[Mutant], results: dict[str, Result], seconds: floa
             f"{result.seconds:.0f}",
         )
     _console.print(table)
-    killed = sum(_is_killed(mutant, results[mutant.name]) for mutant in mutants)
+    killed = sum(results[mutant.name].verdict is Verdict.KILLED for mutant in mutants)
     for mutant in mutants:
-        if not _is_killed(mutant, results[mutant.name]):
+        if results[mutant.name].verdict is not Verdict.KILLED:
             result = results[mutant.name]
             said = f"{result.verdict.value}: {mutant.name} ({mutant.file}): {mutant.breaks}. {result.what}"
             _console.print(said, markup=False)

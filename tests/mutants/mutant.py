@@ -13,7 +13,7 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 class Mutant:
     """One change of the code, what it would cost a user, and the tests of which one must fail.
 
-    `tests` are files or node ids, `only` a `-k` expression over them. `hangs` says that never ending is how it shows.
+    `tests` are files or node ids, `only` a `-k` expression over them.
     """
 
     name: str
@@ -24,7 +24,6 @@ class Mutant:
     promises: tuple[str, ...]
     tests: tuple[str, ...]
     only: str = ""
-    hangs: bool = False
 
     def applied_to(self, text: str) -> str:
         """Return the file's text with the change made; raise ValueError where `old` does not stand in it just once."""

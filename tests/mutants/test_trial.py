@@ -7,19 +7,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from tests.mutants.__main__ import try_all
 from tests.mutants.mutant import Mutant
-from tests.mutants.trial import Place, StoppedError, Verdict
+from tests.mutants.trial import Place, StoppedError, Verdict, is_alive
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FILES = {
-    "pytest.ini": "[pytest]\naddopts = -p no:valkey -p no:xdist\n",
+    "pytest.ini": "[pytest]\naddopts = -p no:valkey -p no:xdist -p no:anyio -p no:hypothesispytest\n",
     "sums/__init__.py": "def add(a, b):\n    return a + b\n",
     "test_sums.py": "from sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n",
 }
@@ -85,7 +84,10 @@ def test_tests_that_fail_without_any_change_end_the_run_before_it_says_anything(
     assert "nothing can be said" in capsys.readouterr().out
 
 
-def test_a_trial_that_is_stopped_leaves_neither_its_processes_nor_its_change(place: Place, tree: Path) -> None:
+def test_a_trial_that_is_stopped_leaves_neither_its_processes_nor_its_change(
+    place: Place, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.mutants.trial._GOODBYE_S", 1.0)
     stop = threading.Event()
     pids = place.tree / "pids"
     with ThreadPoolExecutor(1) as pool:
@@ -96,7 +98,7 @@ def test_a_trial_that_is_stopped_leaves_neither_its_processes_nor_its_change(pla
             stop.set()
         with pytest.raises(StoppedError):
             trial.result(60)
-    assert not [pid for pid in map(int, pids.read_text("utf-8").split()) if psutil.pid_exists(pid)]
+    assert not [pid for pid in map(int, pids.read_text("utf-8").split()) if is_alive(pid)]
     assert (place.tree / "sums" / "__init__.py").read_text("utf-8") == FILES["sums/__init__.py"]
     assert not (tree / "pids").exists()
 
