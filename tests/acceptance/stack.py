@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-from celery import Celery
-from kombu.entity import Queue
 
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.bootstrap import Outbox
 from outbox_core.domain.effect import DELIVERED
 from outbox_core.domain.subscription import Match, Subscription
 from outbox_core.embedded import Supervisor
-from tasks import transport
-from tasks.hints import CeleryHints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,18 +123,6 @@ class Stack:
 def children(process: Process) -> list[int]:
     """Return the process ids of a worker's pool."""
     return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-
-
-def hinting_outbox(broker_url: str) -> Outbox:
-    """An outbox as an application has it that imports `tasks`, without the settings which that read at its import."""
-    transport.register()
-    app = Celery("application", broker=broker_url)
-    app.conf.update(
-        task_queues=[Queue("drain"), Queue("effects")],  # type: ignore[no-untyped-call]  # kombu's
-        task_default_queue="drain",
-        task_routes={"outbox.drain_tenant": {"queue": "drain"}, "outbox.run_slice": {"queue": "effects"}},
-    )
-    return Outbox.from_settings(hints=CeleryHints(app, 600))
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import pytest
 import redis
 
 from outbox_core.domain.limits import Limits
-from tests.acceptance.stack import hinting_outbox, running_stack
+from tests.acceptance.application import hinting_outbox
+from tests.acceptance.stack import running_stack
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
