@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format lock
+.PHONY: setup demo test mutants lint format lock
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -26,6 +26,10 @@ demo: $(READY)
 
 test: lint
 	$(BIN)/pytest -n auto
+
+# Breaks promises on purpose, in a copy of the tree, and tells which breakage no test notices: minutes.
+mutants: $(READY)
+	@$(BIN)/python -m tests.mutants
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import cycle
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
 import click
@@ -42,9 +43,13 @@ def main(jobs: int, only: tuple[str, ...]) -> None:
     if unknown := set(only) - {mutant.name for mutant in mutants}:
         raise click.UsageError(f"there is no mutant named {', '.join(sorted(unknown))}; see tests/mutants/catalogue")
     chosen = [mutant for mutant in mutants if not only or mutant.name in only]
+    try:
+        files = files_of(ROOT)
+    except (OSError, CalledProcessError) as error:
+        raise click.ClickException(f"needs git, and {ROOT} to be a work tree of it: {error}") from None
     # Asked to end, it ends as at Ctrl-C: no process and no folder stays behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(try_all(ROOT, files_of(ROOT), chosen, jobs))
+    sys.exit(try_all(ROOT, files, chosen, jobs))
 
 
 def try_all(root: Path, files: Sequence[str], mutants: Sequence[Mutant], jobs: int) -> int:
