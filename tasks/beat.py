@@ -25,8 +25,8 @@ class Scheduler(UpstreamScheduler):
 
     It sends a tick where its queue is empty, or was found empty since this beat last sent one of that kind. So of each
     kind no more than one for each running beat waits, whatever the time and however often beats are restarted, and no
-    kind takes another's place. What is left out is covered by what waits: the first look after that has been taken
-    finds the queue empty. A queue that nothing takes from has no use for more.
+    kind takes another's place. What was left out comes at its next time, once what waits has been taken and the
+    queue is found empty. A queue that nothing takes from has no use for more.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as Celery's
