@@ -12,6 +12,7 @@ from tests.cluster.replica_set import ReplicaSet
 from tests.harness.on_mongo import MongoDatabases, MongoHarness, mongo_databases
 from tests.harness.twin import TwinHarness
 from tests.promises import pytest_configure  # noqa: F401 - pytest calls it
+from tests.simulation.crash.summary import pytest_terminal_summary  # noqa: F401 - pytest calls it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
