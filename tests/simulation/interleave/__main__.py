@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 
 from tests.simulation.interleave.casts import CASTS
 from tests.simulation.interleave.explore import BrokenPromiseError, Given, Seeded, explore, explore_seeds, play
@@ -24,7 +23,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop each cast after so many seconds")
     parser.add_argument("--seed", type=int, help="play one seed of one cast, and show its steps")
     parser.add_argument("--replay", nargs=2, metavar=("CAST", "CHOICES"), help="play choices as 0.2.1, and show them")
-    parser.add_argument("--switches", type=int, help="how often to turn from one that could go on, at most")
     parser.add_argument("--wide", action="store_true", help="the choices are a seed's")
     chosen = parser.parse_args()
     try:
@@ -39,13 +37,10 @@ def main() -> int:
         else:
             for cast in chosen.casts or CASTS:
                 seeds = range(chosen.first, chosen.first + chosen.seeds)
-                budget = CASTS[cast].budget
-                if chosen.switches is not None:
-                    budget = replace(budget, switches=chosen.switches)
                 report = (
                     explore_seeds(cast, seeds, seconds=chosen.seconds)
                     if seeds
-                    else explore(cast, budget=budget, seconds=chosen.seconds)
+                    else explore(cast, seconds=chosen.seconds)
                 )
                 _say(report)
     except BrokenPromiseError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -31,7 +32,7 @@ class BrokenPromiseError(AssertionError):
 
 @dataclass(slots=True)
 class Report:
-    """What an exploration came to; `whole` says that nothing within the budget is left."""
+    """What an exploration came to: all schedules of at most `turns` turns, or, `whole`, all within the budget."""
 
     cast: str
     schedules: int = 0
@@ -39,29 +40,43 @@ class Report:
     states: int = 0
     steps: int = 0
     seconds: float = 0.0
+    turns: int | None = None
     whole: bool = False
 
     def __str__(self) -> str:
         rate = self.steps / self.seconds if self.seconds else 0.0
-        extent = "all" if self.whole else "some"
+        extent = "all" if self.whole else "by seed" if self.turns is None else f"all of {self.turns} turns"
         return (
             f"{self.cast}: {extent}, {self.schedules} schedules to their end, {self.pruned} that met a known state, "
             f"{self.states} states, {self.steps} steps in {self.seconds:.1f} s ({rate:.0f}/s)"
         )
 
 
-@dataclass(slots=True)
 class Exhaustive:
-    """Depth first through all choices; a state from which all was explored is left at once."""
+    """All schedules, by how many of their choices are not the first option; no state is explored twice.
 
-    waiting: list[tuple[int, ...]] = field(default_factory=lambda: [()])
-    seen: set[Hashable] = field(default_factory=set)
-    _prefix: tuple[int, ...] = ()
-    _taken: list[int] = field(default_factory=list)
+    A state is met first with the fewest such turns, so what was left out for it had no more of them to spend: once a
+    level is through, every schedule of that many turns is covered.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[Hashable] = set()
+        self._waiting: list[deque[tuple[int, ...]]] = [deque([()])]
+        self._level = 0
+        self._prefix: tuple[int, ...] = ()
+        self._taken: list[int] = []
+
+    @property
+    def through(self) -> int | None:
+        """The most turns of which every schedule is covered; None where that is every schedule."""
+        return next((level - 1 for level, waiting in enumerate(self._waiting) if waiting), None)
 
     def begin(self) -> None:
         """Begin the next schedule."""
-        self._prefix, self._taken = self.waiting.pop(), []
+        self._level = next(level for level, waiting in enumerate(self._waiting) if waiting)
+        if self._level + 1 == len(self._waiting):
+            self._waiting.append(deque())
+        self._prefix, self._taken = self._waiting[self._level].popleft(), []
 
     def met(self, end: Hashable) -> bool:
         """Say whether a schedule has ended so before."""
@@ -75,12 +90,10 @@ class Exhaustive:
         if len(self._taken) < len(self._prefix):
             chosen = self._prefix[len(self._taken)]
         else:
-            key = state()
-            if key in self.seen:
+            if self.met(state()):
                 raise Pruned
-            self.seen.add(key)
             taken = tuple(self._taken)
-            self.waiting += [(*taken, other) for other in range(options - 1, 0, -1)]
+            self._waiting[self._level + 1].extend((*taken, other) for other in range(1, options))
         self._taken.append(chosen)
         return chosen
 
@@ -90,7 +103,7 @@ class Seeded:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a schedule, no secret
-        self._restless = self._random.choice((0.1, 0.3, 0.6))
+        self._restless = self._random.choice((0.05, 0.15, 0.4))
 
     def pick(self, options: int, state: Callable[[], Hashable]) -> int:
         """See Strategy."""
@@ -161,12 +174,12 @@ def _silent() -> Iterator[None]:
 def explore(cast: str, *, budget: Budget | None = None, most: int | None = None, seconds: float = 1e9) -> Report:
     """Play every schedule of a cast within its budget, or the first `most` of them, for so many seconds."""
     strategy, report, began = Exhaustive(), Report(cast), time.monotonic()
-    while strategy.waiting and (most is None or report.schedules + report.pruned < most):
+    while strategy.through is not None and (most is None or report.schedules + report.pruned < most):
         if report.seconds > seconds:
             break
         strategy.begin()
         _count(report, play(cast, strategy, budget=budget), began)
-    report.states, report.whole = len(strategy.seen), not strategy.waiting
+    report.states, report.turns, report.whole = len(strategy.seen), strategy.through, strategy.through is None
     return report
 
 

@@ -48,13 +48,12 @@ class Pruned(Exception):  # noqa: N818 - no error: the state was met before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How often a schedule may do what no single actor's run would; None is without a bound.
+    """How often a schedule may do what no actor's own run would; turning from one to another is without a bound.
 
-    `switches` counts turning from an actor that could go on; `waits` counts time passing for one that sleeps while
-    another could go on; `times` are the lengths of time that may pass between any two calls, in their order.
+    `waits` counts time passing for one that sleeps while another could go on; `times` are the lengths of time that may
+    pass between any two calls, in their order; `deaths` and `faults` count processes and calls.
     """
 
-    switches: int | None = None
     waits: int = 1
     times: tuple[timedelta, ...] = ()
     deaths: int = 0
@@ -207,6 +206,10 @@ class Scheduler:
         elif not actor.over:
             self.pause("join", ready=lambda: actor.over)
 
+    def all_over_but(self, process: str) -> bool:
+        """Say whether only one process may have something left to do."""
+        return all(one.over or one.process in {process, *self.dead} for one in self.actors)
+
     @property
     def undisturbed(self) -> bool:
         """Whether nothing died or failed, and no time passed but by what the actors slept."""
@@ -255,13 +258,9 @@ class Scheduler:
         turns = [*me_first, *(one for one in able if one is not me)]
         options = []
         for one in turns:
-            costs = bool(me_first) and one is not me
-            if costs and left.switches == 0:
-                continue
-            paid = left if not costs or left.switches is None else replace(left, switches=left.switches - 1)
-            options.append(Option("run", one, paid))
+            options.append(Option("run", one, left))
             if left.faults and "." in one.at:
-                failing = replace(paid, faults=left.faults - 1)
+                failing = replace(left, faults=left.faults - 1)
                 options.append(Option("before", one, failing))
                 if one.at not in READS:
                     options.append(Option("after", one, failing))
@@ -351,9 +350,8 @@ class Scheduler:
         self.trace.append(f"{me.name}: {me.at}{suffix}")
 
     def _key(self, me: Actor) -> Hashable:
-        counts = self.left.switches is not None or self.left.deaths > 0
         where = tuple((one.history, one.at, one.over, one.wakes) for one in self.actors)
-        return hash((me.name if counts else "", where, self.left, frozenset(self.dead), self._state()))
+        return hash((me.name if self.left.deaths else "", where, self.left, frozenset(self.dead), self._state()))
 
     def _is_dead(self, actor: Actor) -> bool:
         return self._stopped or actor.process in self.dead

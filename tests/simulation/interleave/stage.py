@@ -112,10 +112,10 @@ class SteppedStore(FaultyStore):
                 answer = stepped(*args, **kwargs)
             except Exception as error:
                 self._scheduler.note(name, type(error).__name__)
-                self._stage.look()
+                self._stage.look(*args)
                 raise
             self._scheduler.note(name, repr(answer))
-            self._stage.look()
+            self._stage.look(*args)
             return answer
 
         return call
@@ -279,6 +279,7 @@ class Stage:
         self.acknowledged: set[str] = set()
         self.unclear: set[str] = set()
         self.flag_was_wrong = False
+        self.tells_of_events = False
         self.told: list[str] = []
         self.stopping: set[str] = set()
         self.bots: dict[str, Bot | Callable[..., object]] = {"bot": self.bot()}
@@ -288,6 +289,7 @@ class Stage:
         self._seen: dict[Hashable, Document] = {}
         self._cursor: Document = {}
         self._counter: Document = {}
+        self._slots: Document = {}
         self._hashes: dict[int, tuple[object, int]] = {}
 
     @property
@@ -323,6 +325,7 @@ class Stage:
         self.harness.advance(timedelta(seconds=found.moved))
         self.tokens, self._hashes = list(found.tokens), dict(found.hashes)
         self._seen = dict(self.database.documents("trigger_effects"))
+        self._slots = self.database.get("tenant_slots", ACME) or {}
 
     def actor(
         self,
@@ -361,6 +364,19 @@ class Stage:
             stopping=stopping,
         )
         self.scheduler.add(name, lambda: play(store, runtime))
+
+    def listener(self, name: str, messages: int = 2) -> None:
+        """Add a worker that takes so many messages, each at any time after it was sent."""
+
+        def listen(store: TenantStore, runtime: Runtime) -> None:
+            for _ in range(messages):
+                self.scheduler.pause("message", ready=lambda: bool(self.messages) or self.scheduler.all_over_but(name))
+                if self.messages:
+                    kind, _, token = self.messages.pop(0)
+                    self.scheduler.note(kind, token)
+                    (drain_tenant if kind == "drain" else run_slice)(store, runtime, token)
+
+        self.actor(name, listen)
 
     def tell(self, what: str) -> None:
         """Note that something has happened now, in the order of all that is told."""
@@ -405,8 +421,13 @@ class Stage:
             known = self._hashes[id(document)] = (document, hash(repr(document)))
         return known[1]
 
-    def look(self) -> None:
-        """Check what must hold after every single call."""
+    def look(self, *arguments: object) -> None:
+        """Check what must hold after every single call, of which these are the arguments."""
+        self._look_at_rows()
+        self._look_at_progress()
+        self._look_at_slots(arguments)
+
+    def _look_at_rows(self) -> None:
         rows = self.database.documents("trigger_effects")
         for key, row in rows.items():
             before = self._seen.get(key)
@@ -423,6 +444,25 @@ class Stage:
                 self.scheduler.violate(f"{key} is claimed by {row['claimed_by']} before it is due")
         if len(rows) < len(self._seen):
             self.scheduler.violate("a row is gone")
+
+    def _look_at_slots(self, arguments: tuple[object, ...]) -> None:
+        slots, before = self.database.get("tenant_slots", ACME) or {}, self._slots
+        if slots is before:
+            return
+        self._slots = slots
+        for lane, cap in (("slice", self.limits.tenant_slots), ("drain", 1)):
+            held = {slot["token"] for slot in slots.get(lane, ())}
+            if len(held) > cap:
+                self.scheduler.violate(f"more slots than there are: {slots}")
+            now = self.harness.now()
+            live = {slot["token"] for slot in before.get(lane, ()) if slot["until"] > now}
+            if taken := live - held - {one for one in arguments if isinstance(one, str)}:
+                self.scheduler.violate(f"the slots {taken} are taken from who holds them")
+
+    def _look_at_progress(self) -> None:
+        if self.tells_of_events:
+            stored = {f"stored {event['event_id']}" for event in self.read("board_events")}
+            self.told += sorted(stored - set(self.told))
         cursor = self.database.get("trigger_cursors", ACME) or {}
         counter = self.database.get("event_sequences", ACME) or {}
         if cursor is self._cursor and counter is self._counter:
