@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import cycle
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import CalledProcessError
@@ -25,7 +26,7 @@ from tests.mutants.mutant import Mutant, load
 from tests.mutants.trial import Place, Result, StoppedError, Verdict, files_of, top_level
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 _UNCHANGED_TIMEOUT_S = 900.0
@@ -56,12 +57,14 @@ def try_all(root: Path, files: Sequence[str], mutants: Sequence[Mutant], jobs: i
     """Try the mutants in copies of a tree's files, print what became of them, and return the exit code."""
     started, stop = time.monotonic(), threading.Event()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        places = [Place(Path(folder) / str(number), root, files) for number in range(min(jobs, len(mutants)))]
-        with ThreadPoolExecutor(len(places)) as pool:
+        free: SimpleQueue[Place] = SimpleQueue()
+        for number in range(jobs):
+            free.put(Place(Path(folder) / str(number), root, files))
+        with ThreadPoolExecutor(jobs) as pool:
             try:
-                if not _is_sound(pool, places, mutants, stop):
+                if not _is_sound(pool, free, mutants, stop):
                     return 2
-                results = _try_each(pool, places, mutants, stop)
+                results = _try_each(pool, free, mutants, stop)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
@@ -70,45 +73,37 @@ def try_all(root: Path, files: Sequence[str], mutants: Sequence[Mutant], jobs: i
 
 
 def _is_sound(
-    pool: ThreadPoolExecutor, places: Sequence[Place], mutants: Sequence[Mutant], stop: threading.Event
+    pool: ThreadPoolExecutor, free: SimpleQueue[Place], mutants: Sequence[Mutant], stop: threading.Event
 ) -> bool:
     """Say whether the tests pass without any change: where one fails, its failing with one would say nothing."""
     packages = sorted({top_level(mutant.file) for mutant in mutants})
-    parts: list[list[str]] = [[] for _ in places]
-    tests = {test for mutant in mutants for test in mutant.tests}
-    for part, test in zip(cycle(parts), sorted(tests), strict=False):
-        if "::" not in test or test.partition("::")[0] not in tests:
-            part.append(test)
+    chosen: dict[str, set[str]] = defaultdict(set)
+    for mutant in mutants:
+        chosen[mutant.only].update(mutant.tests)
+
+    def try_part(only: str, tests: set[str]) -> Result:
+        # A file that stands there whole includes its tests.
+        words = sorted(test for test in tests if "::" not in test or test.partition("::")[0] not in tests)
+        with _borrowed(free, stop) as place:
+            return place.try_unchanged([*words, *(["-k", only] if only else [])], packages, stop, _UNCHANGED_TIMEOUT_S)
+
     _console.print("the tests that are to notice them, on the code as it is …")
-    trials = [
-        pool.submit(place.try_unchanged, part, packages, stop, _UNCHANGED_TIMEOUT_S)
-        for place, part in zip(places, parts, strict=True)
-        if part
-    ]
-    for trial in as_completed(trials):
+    started = time.monotonic()
+    for trial in as_completed([pool.submit(try_part, only, tests) for only, tests in chosen.items()]):
         result = trial.result()
         if result.verdict is not Verdict.SURVIVED:
             _console.print(f"they do not pass, so nothing can be said: {result.what}", style="bold red", markup=False)
             return False
-        _console.print(f"… pass ({result.seconds:.0f} s)")
+    _console.print(f"… pass ({time.monotonic() - started:.0f} s)")
     return True
 
 
 def _try_each(
-    pool: ThreadPoolExecutor, places: Sequence[Place], mutants: Sequence[Mutant], stop: threading.Event
+    pool: ThreadPoolExecutor, free: SimpleQueue[Place], mutants: Sequence[Mutant], stop: threading.Event
 ) -> dict[str, Result]:
-    free: SimpleQueue[Place] = SimpleQueue()
-    for place in places:
-        free.put(place)
-
     def try_one(mutant: Mutant) -> tuple[str, Result]:
-        if stop.is_set():
-            raise StoppedError
-        place = free.get()
-        try:
+        with _borrowed(free, stop) as place:
             return mutant.name, place.try_mutant(mutant, stop)
-        finally:
-            free.put(place)
 
     results: dict[str, Result] = {}
     for trial in as_completed([pool.submit(try_one, mutant) for mutant in mutants]):
@@ -117,6 +112,17 @@ def _try_each(
         said = f"{len(results):3}/{len(mutants)} {name}: {result.verdict.value} ({result.seconds:.0f} s)"
         _console.print(said, style=_SHOWN[result.verdict], markup=False)
     return results
+
+
+@contextmanager
+def _borrowed(free: SimpleQueue[Place], stop: threading.Event) -> Iterator[Place]:
+    if stop.is_set():
+        raise StoppedError
+    place = free.get()
+    try:
+        yield place
+    finally:
+        free.put(place)
 
 
 def _report(mutants: Sequence[Mutant], results: dict[str, Result], seconds: float) -> None:
