@@ -86,7 +86,8 @@ def test_who_dies_or_stalls_at_any_call_leaves_every_promise_kept_on_the_twin(
     request: pytest.FixtureRequest, twin_stage: TwinStage, play: Play
 ) -> None:
     covered = played(twin_stage, play, points_of(twin_stage, play))
-    assert min(covered.points[mode.name.lower()] for mode in Mode) >= 8
+    modes = [mode for mode in Mode if play.claims or mode is not Mode.FENCED]
+    assert min(covered.points[mode.name.lower()] for mode in modes) >= 8
     note(request, MEMORY, covered)
 
 

@@ -16,7 +16,7 @@ from outbox_core.domain.errors import OutboxError
 from tests.harness.faults import Death, Fault, When
 from tests.harness.twin import TwinHarness
 from tests.simulation.crash.plays import MEMORY, MONGO, PLAYS, Play
-from tests.simulation.crash.scene import Actor, Scene
+from tests.simulation.crash.scene import Scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,10 +70,13 @@ class Mode(Enum):
     ALONE = "dies; another comes when all is over"
     BESIDE = "stands still while another comes to rest, then dies"
     STALLED = "stands still while another comes to rest, then goes on"
+    FENCED = "stands still while another claims what it held, then goes on before the other does"
 
 
 _DEAD, _STALE = (When.AFTER, Mode.ALONE), (When.AFTER, Mode.STALLED)
 _TELLING = ((When.BEFORE, Mode.STALLED), (When.AFTER, Mode.STALLED), (When.AFTER, Mode.BESIDE))
+_TELLING_OF_SLICES = (*_TELLING, (When.BEFORE, Mode.FENCED))
+_PATIENCE = 60.0
 _OF_EVERY_USE = {"slots.take", "slots.give_back", "effects.finished_runs", "subscriptions.get", "log.get"}
 
 
@@ -206,7 +209,8 @@ def points_of(stage: Stage, play: Play) -> list[Point]:
     figures = scene.require_rest(f"{play.name}, unstruck")
     if figures.repeats:
         raise AssertionError(f"{play.name}: unstruck, it repeats")
-    return [Point(number, call, when, mode) for number, call in enumerate(calls, 1) for when in When for mode in Mode]
+    modes = [mode for mode in Mode if play.claims or mode is not Mode.FENCED]
+    return [Point(number, call, when, mode) for number, call in enumerate(calls, 1) for when in When for mode in modes]
 
 
 def chosen(play: Play, points: list[Point]) -> list[Point]:
@@ -221,7 +225,8 @@ def chosen(play: Play, points: list[Point]) -> list[Point]:
     for turn, name in enumerate(names):
         if name in _OF_EVERY_USE and not play.by_ticks and (number + turn) % 3:
             continue
-        sides = [_STALE] if name in READS else [_DEAD, _TELLING[(number + turn) % len(_TELLING)]]
+        telling = _TELLING_OF_SLICES if play.claims else _TELLING
+        sides = [_STALE] if name in READS else [_DEAD, telling[(number + turn) % len(telling)]]
         for when, mode in sides:
             picked.append(next(p for p in points if (p.call, p.when, p.mode) == (name, when, mode)))
     return picked
@@ -231,33 +236,102 @@ def strike(stage: Stage, play: Play, point: Point) -> Figures:
     """Strike one point, let the tenant come to rest, and judge it."""
     where = f"{stage.name}, {play.name}, {point}"
     scene = stage.scene(play)
-    actors: list[Actor] = []
-
-    def stand_still() -> None:
-        first = actors[0]
-        scene.may_repeat |= first.unsettled()
-        scene.require_progress(f"{where}, when it was struck")
-        if point.mode is Mode.ALONE:
-            return
-        if point.mode is Mode.STALLED:
-            scene.may_repeat |= first.in_hand()
-        for transaction in first.faulty.open:
-            stage.abort(transaction)
-        _to_rest(scene, sent_again=play.sent_again)
-        first.clock.advance(LEASE)
-
-    error = None if point.mode is Mode.STALLED else Death
-    first = scene.actor("first", Fault(point.number, point.when, error, then=stand_still))
-    actors.append(first)
-    # One who was stalled may be told that its transaction is gone: its caller then knows nothing.
-    unclear = (Death, OutboxError) if point.mode is Mode.STALLED else (Death,)
-    with suppress(*unclear), deaths_of_threads_pass():
-        first.act()
-    if not first.faulty.struck or first.faulty.calls[point.number - 1] != point.call:
-        raise AssertionError(f"{where}: the play is not the same each time: {first.faulty.calls}")
+    struck = _Struck(stage, scene, point, where)
+    with deaths_of_threads_pass():
+        if point.mode is Mode.FENCED:
+            struck.act_beside_a_holder()
+        else:
+            struck.act()
+    struck.require_struck()
     scene.require_progress(f"{where}, after it")
     _to_rest(scene, sent_again=play.must_be_sent)
     return scene.require_rest(where)
+
+
+class _Struck:
+    """The first actor of a scene, and what happens while it stands still at its point."""
+
+    def __init__(self, stage: Stage, scene: Scene, point: Point, where: str) -> None:
+        self._stage = stage
+        self._scene = scene
+        self._point = point
+        self._where = where
+        self._stands_still, self._goes_on = threading.Event(), threading.Event()
+        dies = point.mode in {Mode.ALONE, Mode.BESIDE}
+        fault = Fault(point.number, point.when, Death if dies else None, then=self._stand_still)
+        self._first = scene.actor("first", fault)
+        # One who was stalled may be told that its transaction is gone: its caller then knows nothing.
+        self._unclear: tuple[type[BaseException], ...] = (Death,) if dies else (Death, OutboxError)
+
+    def act(self) -> None:
+        with suppress(*self._unclear):
+            self._first.act()
+
+    def act_beside_a_holder(self) -> None:
+        """Let the first one go on once the second has claimed, and the second only when the first has ended."""
+        failures: list[BaseException] = []
+
+        def act() -> None:
+            try:
+                self.act()
+            except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+                failures.append(error)
+            finally:
+                self._stands_still.set()
+
+        thread = threading.Thread(target=act, name="first")
+        thread.start()
+        if not self._stands_still.wait(_PATIENCE):
+            raise AssertionError(f"{self._where}: it does not come to its point")
+
+        def let_the_first_end() -> None:
+            before = self._held_by("second")
+            self._goes_on.set()
+            thread.join(_PATIENCE)
+            if (after := self._held_by("second")) != before:
+                raise AssertionError(f"{self._where}: its late writes changed what another holds: {before} {after}")
+
+        # It holds what it claimed; from here on it knows no more than that.
+        fault = Fault("effects.claim_due", When.AFTER, None, then=let_the_first_end)
+        try:
+            self._scene.lapse()
+            self._scene.actor("second", fault).act()
+        finally:
+            self._goes_on.set()
+            thread.join(_PATIENCE)
+        for failure in failures:
+            raise failure
+
+    def require_struck(self) -> None:
+        faulty, point = self._first.faulty, self._point
+        if not faulty.struck or faulty.calls[point.number - 1] != point.call:
+            raise AssertionError(f"{self._where}: the play is not the same each time: {faulty.calls}")
+
+    def _stand_still(self) -> None:
+        scene, first, mode = self._scene, self._first, self._point.mode
+        scene.may_repeat |= first.unsettled()
+        scene.require_progress(f"{self._where}, when it was struck")
+        if mode is Mode.ALONE:
+            return
+        if mode in {Mode.STALLED, Mode.FENCED}:
+            scene.may_repeat |= first.in_hand()
+        for transaction in first.faulty.open:
+            self._stage.abort(transaction)
+        if mode is Mode.FENCED:
+            self._stands_still.set()
+            self._goes_on.wait(_PATIENCE)
+        else:
+            _to_rest(scene, sent_again=scene.play.sent_again)
+        first.clock.advance(LEASE)
+
+    def _held_by(self, actor: str) -> list[list[dict[str, Any]]]:
+        """Return the rows that an actor has claimed and not settled, and all cards.
+
+        What a run came to may be noted down late, until the newer claim has a run of its own.
+        """
+        rows = self._scene.raw("trigger_effects")
+        held = [row for row in rows if (row["state"], row.get("claimed_by")) == ("claimed", actor)]
+        return [held, self._scene.raw("board_cards")]
 
 
 def _to_rest(scene: Scene, *, sent_again: bool = False) -> None:

@@ -69,7 +69,7 @@ class Play:
 
     `act` is the use case. Where it is `sent_again`, whoever takes over does it again, as a caller does that got no
     answer; what `must_be_sent` is done again also where nobody takes over. `check` yields what is broken beyond what
-    the oracle knows; `flag_lost` says that the tenant's flag is wrong at the start.
+    the oracle knows; `claims` says that the use case is a slice, `flag_lost` that the tenant's flag is wrong at first.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Play:
     must_be_sent: bool = False
     promises: tuple[str, ...] = ()
     by_ticks: bool = False
+    claims: bool = False
     flag_lost: bool = False
     bots_append: frozenset[str] = frozenset()
     broken: tuple[str, ...] = ()
@@ -590,6 +591,7 @@ SLICES = (
         promises=("E26", "E28", "E37"),
         prepare=owed("a", "b", "c"),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=says(nothing),
         check=_paid_once,
@@ -599,6 +601,7 @@ SLICES = (
         promises=("E26", "E37"),
         prepare=owed("a", "b"),
         act=one_slice,
+        claims=True,
         rules=exactly_once(),
         bots=says(_file, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -609,6 +612,7 @@ SLICES = (
         promises=("E14", "E38"),
         prepare=armed(mode="board", vars={"a": 1}),
         act=one_slice,
+        claims=True,
         rules=rules(
             Rule(
                 sub_id="s",
@@ -624,6 +628,7 @@ SLICES = (
         promises=("E14", "E36"),
         prepare=armed(consume_labels=("go",)),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=says(nothing),
         check=_spent,
@@ -633,6 +638,7 @@ SLICES = (
         promises=("E14", "E36", "E37"),
         prepare=armed(consume_labels=("go",)),
         act=one_slice,
+        claims=True,
         rules=exactly_once(),
         bots=says(_file, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -643,6 +649,7 @@ SLICES = (
         promises=("E22",),
         prepare=_moves,
         act=one_slice,
+        claims=True,
         rules=rules(Rule(sub_id=PROJECTION)),
         projectors={"mirror": nothing},
     ),
@@ -651,6 +658,7 @@ SLICES = (
         promises=("E34", "E35"),
         prepare=_disabled,
         act=one_slice,
+        claims=True,
         rules=rules(
             *(
                 Rule(sub_id=sub_id, promise=Promise.RUNS_NOTHING, rests=frozenset({Rest("done", outcome)}))
@@ -668,6 +676,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a", "b"),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=says(_first_time),
     ),
@@ -676,6 +685,7 @@ SLICES = (
         promises=("E33", "E37"),
         prepare=owed("a"),
         act=one_slice,
+        claims=True,
         rules=exactly_once(),
         bots=says(_file_the_second_time, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -685,6 +695,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a"),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=_later,
     ),
@@ -693,6 +704,7 @@ SLICES = (
         promises=("E23",),
         prepare=owed("a"),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=_known_to_the_second,
     ),
@@ -701,6 +713,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a"),
         act=one_slice,
+        claims=True,
         rules=rules(Rule(sub_id="s", rests=FAILED)),
         bots=says(_refusing),
     ),
@@ -709,6 +722,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a", "b"),
         act=one_slice,
+        claims=True,
         rules=rules(Rule(sub_id="s", rests=FAILED)),
         bots=says(_raising),
     ),
@@ -717,6 +731,7 @@ SLICES = (
         promises=("E29",),
         prepare=_hung,
         act=one_slice,
+        claims=True,
         rules=rules(Rule(sub_id="s", promise=Promise.RUNS_NOTHING, rests=FAILED)),
         bots=says(nothing),
     ),
@@ -725,6 +740,7 @@ SLICES = (
         promises=("E24", "E45"),
         prepare=_forged,
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=says(nothing),
         forged=("not-{tenant}|a|s", "{tenant}|f|s", "{tenant}|n|s"),
@@ -734,6 +750,7 @@ SLICES = (
         promises=("E41",),
         prepare=owed("a", "b", "c"),
         act=one_slice,
+        claims=True,
         rules=rules(THING),
         bots=_told_to_stop,
     ),
@@ -742,6 +759,7 @@ SLICES = (
         promises=("E32", "E41"),
         prepare=owed("a", "b"),
         act=_slice_with_a_fast_heart,
+        claims=True,
         rules=rules(THING),
         bots=_long,
         limits={"slot_hold": 3 * BEAT, "slice_time": timedelta(milliseconds=1)},
