@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import PyMongoError
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 
 NETWORK_ERROR: dict[str, Any] = {"closeConnection": True}
 """The connection closes before the command is looked at."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """A fail point that was turned on; `hits` tells, once it is off again, how often it struck."""
+
+    hits: int = 0
 
 
 def write_concern_error(code: int) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def failing(
     times: int | None = 1,
     skip: int = 0,
     app_name: str | None = "outbox",
-) -> Iterator[None]:
+) -> Iterator[Placed]:
     """Let commands of an application fail at the server that `client` asks: so many times, or always (None).
 
     `skip` lets so many go by first, and then all fail. On a replica set give the primary's own client
@@ -50,8 +58,8 @@ def failing(
     mode: str | dict[str, int] = "alwaysOn" if times is None else {"times": times}
     if skip:
         mode = {"skip": skip}
-    with fail_point(client, "failCommand", mode, settings):
-        yield
+    with fail_point(client, "failCommand", mode, settings) as placed:
+        yield placed
 
 
 @contextmanager
@@ -60,26 +68,28 @@ def fail_point(
     name: str,
     mode: str | dict[str, int] = "alwaysOn",
     data: dict[str, Any] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Placed]:
     """Turn a fail point on at the server that `client` asks; a server that was killed meanwhile has lost it."""
-    client.admin.command({"configureFailPoint": name, "mode": mode, **({} if data is None else {"data": data})})
+    placed = Placed()
+    before = client.admin.command(
+        {"configureFailPoint": name, "mode": mode, **({} if data is None else {"data": data})}
+    )["count"]
     try:
-        yield
+        yield placed
     finally:
-        turn_off(client, name)
+        placed.hits = turn_off(client, name) - before
 
 
-def turn_off(client: MongoClient[Any], name: str) -> None:
-    """Turn a fail point off; nothing happens where its server is gone, and the point with it."""
+def turn_off(client: MongoClient[Any], name: str) -> int:
+    """Turn a fail point off; return how often it ever struck, 0 where its server is gone, and the point with it."""
     for last in (False, False, True):
         try:
-            client.admin.command("configureFailPoint", name, mode="off")
+            return int(client.admin.command("configureFailPoint", name, mode="off")["count"])
         except PyMongoError:
             # A connection that died with a step-down says so once; a server that is gone says so each time.
             if last and _answers(client):
                 raise
-        else:
-            return
+    return 0
 
 
 def _answers(client: MongoClient[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pymongo import MongoClient
@@ -23,14 +24,28 @@ def _nothing(command: str) -> None:
     """Do nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A command: its name, what it is about, and whether it asks for a majority (inside a transaction none does)."""
+
+    name: str
+    collection: str
+    durable: bool
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.name in {"find", "aggregate", "getMore"}
+
+
 class Striker(CommandListener):
-    """Calls `before` as the chosen command is about to be sent, and `after` once it has failed for its sender.
+    """Calls `before` as the chosen command is about to be sent, and `after` once it was answered, or has failed.
 
     Both are called in the thread that sends it, which waits. The driver's own looks at the servers are no commands.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.sent: list[Sent] = []
         """The commands so far."""
         self.struck: list[str] = []
         self._lock = threading.Lock()
@@ -49,7 +64,7 @@ class Striker(CommandListener):
     ) -> None:
         """Strike once: at the n-th command from now (from 1), or at the next of a name, on a collection if said."""
         with self._lock:
-            self.names.clear()
+            self.sent.clear()
             self.struck.clear()
             self._requests.clear()
             self._at = f"{at} {collection}" if collection else at
@@ -57,9 +72,10 @@ class Striker(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         with self._lock:
-            self.names.append(event.command_name)
             name = event.command_name
-            if self.struck or self._at not in {len(self.names), name, f"{name} {event.command.get(name)}"}:
+            sent = Sent(name, str(event.command.get(name)), durable="writeConcern" in event.command)
+            self.sent.append(sent)
+            if self.struck or self._at not in {len(self.sent), name, f"{name} {sent.collection}"}:
                 return
             self.struck.append(name)
             self._requests.add(event.request_id)
@@ -70,7 +86,8 @@ class Striker(CommandListener):
             self._after(event.command_name)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
-        """Nothing is to be done."""
+        if event.request_id in self._requests:
+            self._after(event.command_name)
 
 
 def listened(
