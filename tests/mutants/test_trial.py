@@ -87,7 +87,7 @@ def test_tests_that_fail_without_any_change_end_the_run_before_it_says_anything(
 def test_a_trial_that_is_stopped_leaves_neither_its_processes_nor_its_change(
     place: Place, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.mutants.trial._GOODBYE_S", 1.0)
+    monkeypatch.setattr("tests.mutants.trial._GOODBYE_S", 0.3)
     stop = threading.Event()
     pids = place.tree / "pids"
     with ThreadPoolExecutor(1) as pool:
