@@ -21,14 +21,14 @@ from kombu.transport.virtual import Message as UpstreamMessage
 _logger = logging.getLogger(__name__)
 
 
-class Message(UpstreamMessage):  # type: ignore[misc] # kombu has no types
+class Message(UpstreamMessage):
     """kombu's message, which says what is wrong of headers and properties that are none in the way that is dropped."""
 
     def __init__(self, payload: Any, channel: Any = None, **options: Any) -> None:  # noqa: ANN401 - kombu's own
         for name in ("headers", "properties"):
             if not isinstance(payload[name], dict):
                 raise TypeError(f"{name}: {type(payload[name]).__name__}")
-        super().__init__(payload, channel, **options)
+        super().__init__(payload, channel, **options)  # type: ignore[no-untyped-call]  # kombu's
 
 
 class _Sturdy:
