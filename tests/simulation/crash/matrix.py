@@ -320,6 +320,8 @@ class _Struck:
         if mode is Mode.FENCED:
             self._stands_still.set()
             self._goes_on.wait(_PATIENCE)
+        elif scene.play.meanwhile is not None:
+            scene.play.meanwhile(scene, scene.actor("second"))
         else:
             _to_rest(scene, sent_again=scene.play.sent_again)
         first.clock.advance(LEASE)

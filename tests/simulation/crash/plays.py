@@ -68,8 +68,9 @@ class Play:
     """What one point of the matrix is struck in.
 
     `act` is the use case. Where it is `sent_again`, whoever takes over does it again, as a caller does that got no
-    answer; what `must_be_sent` is done again also where nobody takes over. `check` yields what is broken beyond what
-    the oracle knows; `claims` says that the use case is a slice, `flag_lost` that the tenant's flag is wrong at first.
+    answer; where another does something else `meanwhile`, that is all it does. What `must_be_sent` is done again also
+    where nobody takes over. `check` yields what is broken beyond what the oracle knows; `claims` says that the use case
+    is a slice, `flag_lost` that the tenant's flag is wrong at first.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Play:
     limits: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Scene], Iterable[str]] = _nothing
     finish: Callable[[Scene, Actor], object] | None = None
+    meanwhile: Callable[[Scene, Actor], object] | None = None
     sent_again: bool = False
     must_be_sent: bool = False
     promises: tuple[str, ...] = ()
@@ -195,6 +197,17 @@ def _log_with_a_hole(scene: Scene) -> None:
     scene.lapse()
 
 
+def _one_event(scene: Scene) -> None:
+    subscribe(scene)
+    appended(scene, "a")
+
+
+def _append_one_more(scene: Scene, actor: Actor) -> None:
+    """The drain has read the log, and has not yet cleared the flag."""
+    events = [new_event("late")]
+    scene.acknowledge(("late",), lambda: append_events(actor.store, actor.runtime, events))
+
+
 def _log_with_poison(scene: Scene) -> None:
     subscribe(scene)
     appended(scene, "a", "poison", "b")
@@ -223,6 +236,15 @@ DRAINS = (
         act=one_drain,
         rules=rules(THING),
         bots=says(nothing),
+    ),
+    Play(
+        name="drain while another appends",
+        promises=("E16",),
+        prepare=_one_event,
+        act=one_drain,
+        rules=rules(THING),
+        bots=says(nothing),
+        meanwhile=_append_one_more,
     ),
     Play(
         name="drain a poison",
