@@ -485,6 +485,14 @@ def _paid_once(scene: Scene) -> Iterable[str]:
             yield f"effect {row['_id']} paid {row['attempts']} attempts for one death"
 
 
+def _paid_each_death(scene: Scene) -> Iterable[str]:
+    """A claim that did not come back costs one attempt; nothing else here does."""
+    yield from _paid_once(scene)
+    for row in scene.raw("trigger_effects"):
+        if row["attempts"] != row["claims"] - 1:
+            yield f"effect {row['_id']} paid {row['attempts']} attempts in {row['claims']} claims"
+
+
 def _spent(scene: Scene) -> Iterable[str]:
     (card,) = scene.raw("board_cards")
     if card["labels"] != ["keep"] or card["version"] != 2:
@@ -616,7 +624,7 @@ SLICES = (
         claims=True,
         rules=rules(THING),
         bots=says(nothing),
-        check=_paid_once,
+        check=_paid_each_death,
     ),
     Play(
         name="transactional launch",
