@@ -314,6 +314,7 @@ class _Struck:
         if mode is Mode.ALONE:
             return
         if mode in {Mode.STALLED, Mode.FENCED}:
+            scene.woke = True
             scene.may_repeat |= first.in_hand()
         for transaction in first.faulty.open:
             self._stage.abort(transaction)

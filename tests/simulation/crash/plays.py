@@ -486,10 +486,10 @@ def _paid_once(scene: Scene) -> Iterable[str]:
 
 
 def _paid_each_death(scene: Scene) -> Iterable[str]:
-    """A claim that did not come back costs one attempt; nothing else here does."""
+    """A claim that did not come back costs one attempt; one who wakes gives back for nothing what nobody has taken."""
     yield from _paid_once(scene)
     for row in scene.raw("trigger_effects"):
-        if row["attempts"] != row["claims"] - 1:
+        if not scene.woke and row["attempts"] != row["claims"] - 1:
             yield f"effect {row['_id']} paid {row['attempts']} attempts in {row['claims']} claims"
 
 

@@ -68,6 +68,7 @@ class Scene:
         self.tried: set[str] = set()
         self.acknowledged: set[str] = set()
         self.finished = False
+        self.woke = False
 
     def again(self, harness: Harness, tenant: str) -> Scene:
         """Return a scene that begins where this one is, on another store or as another tenant."""
