@@ -74,7 +74,8 @@ def played(stage: Stage, play: Play, points: list[Point]) -> Covered:
 
 def each(store: str) -> list[object]:
     return [
-        pytest.param(play, id=play.name, marks=pytest.mark.promise(*play.promises))
+        # By this name a part of the suite can be chosen, as of those that have both stores in turn.
+        pytest.param(play, id=f"{store}-{play.name}".replace(" ", "-"), marks=pytest.mark.promise(*play.promises))
         for play in PLAYS
         if store in play.stores
     ]
