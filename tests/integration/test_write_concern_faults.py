@@ -2,7 +2,7 @@
 
 The commands are counted, not listed: one undisturbed play tells how many there are. The driver retries nothing here, so
 that what reaches the product is each fault by itself. OUTBOX_TEST_FAULTS=all strikes each command with each fault; by
-default each write meets one of them, and so does each third read.
+default every second write meets one of them, and every sixth read.
 """
 
 from __future__ import annotations
@@ -252,14 +252,14 @@ def undisturbed(bench: Bench) -> list[Sent]:
 
 
 def points_of(sent: Sequence[Sent]) -> list[tuple[int, str]]:
-    """Return which command meets which fault: each meets one in turn, of reads every third; all of them on demand."""
-    points = []
+    """Return which command meets which fault: every second write and sixth read one in turn; on demand, each meets all."""
+    points: list[tuple[int, str]] = []
     for number, command in enumerate(sent, start=1):
         fit = [said for said, fault in FAULTS.items() if command.durable or not is_of_writes(fault)]
         if WHOLE:
             points += [(number, said) for said in fit]
-        elif not command.reads or number % 3 == 0:
-            points.append((number, fit[number % len(fit)]))
+        elif number % (6 if command.reads else 2) == 0:
+            points.append((number, fit[len(points) % len(fit)]))
     return points
 
 
