@@ -252,7 +252,7 @@ def undisturbed(bench: Bench) -> list[Sent]:
 
 
 def points_of(sent: Sequence[Sent]) -> list[tuple[int, str]]:
-    """Return which command meets which fault: every second write and sixth read one in turn; on demand, each meets all."""
+    """Return which command meets which fault: each second write and sixth read one in turn; on demand, each all."""
     points: list[tuple[int, str]] = []
     for number, command in enumerate(sent, start=1):
         fit = [said for said, fault in FAULTS.items() if command.durable or not is_of_writes(fault)]
