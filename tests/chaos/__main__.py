@@ -38,11 +38,11 @@ def main() -> int:
         print_report(console, ledger)
         if given.ledger:
             given.ledger.write_text(json.dumps(as_json(ledger), indent=1), "utf-8")
-        kept = bool(ledger.violations)
-        if kept:
+        kept = bool(ledger.violations) or given.keep
+        if ledger.violations:
             words = f"SECONDS={given.seconds:g} SEED={seed}" + (f" FAULTS={given.faults}" if given.faults else "")
             console.print(f"to replay: make chaos {words}; the logs are in {folder}", style="bold red")
-        return int(kept)
+        return int(bool(ledger.violations))
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -54,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="what decides the plan; random unless given")
     parser.add_argument("--faults", default="", help="kinds of faults, with commas; all unless given")
     parser.add_argument("--ledger", type=Path, help="a file for the figures, as JSON")
+    parser.add_argument("--keep", action="store_true", help="leave the logs also where all is well")
     return parser.parse_args()
 
 

@@ -46,7 +46,7 @@ def first_time(run: Run) -> bool:
 
 
 @bot("plain")
-def plain(run: Run, seconds: float = 0.02) -> None:
+def plain(run: Run, seconds: float = 0.05) -> None:
     note("start", run)
     time.sleep(seconds)
     note("end", run)
@@ -61,7 +61,7 @@ def slow(run: Run, seconds: float) -> None:
 
 
 @bot("counted", transactional=True, time_limit=TRANSACTIONAL_LIMIT)
-def counted(run: Run, seconds: float = 0.01) -> None:
+def counted(run: Run, seconds: float = 0.03) -> None:
     """Happens exactly once: what it writes commits with its row, and so does the event it appends now and then."""
     note("start", run)
     transaction = run.transaction

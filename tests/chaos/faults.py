@@ -37,7 +37,7 @@ _STRUCK_TIMES = 5
 def kill_worker(world: World, fault: Fault) -> str:
     seat = world.seats[fault.lane]
     with seat.lock:
-        child = world.busy_child(seat, fault.draw)
+        child = world.caught(seat, fault.draw)
         world.vacate(seat)
         time.sleep(fault.lasts.total_seconds())
         world.take(seat)
@@ -47,16 +47,16 @@ def kill_worker(world: World, fault: Fault) -> str:
 def kill_child(world: World, fault: Fault) -> str:
     seat = world.seats[fault.lane]
     with seat.lock:
-        child = world.busy_child(seat, fault.draw)
-        world.kill_child(child)
+        child = world.caught(seat, fault.draw)
+        world.kill_child(child.pid)
         time.sleep(fault.lasts.total_seconds())
     return f"{child} of {fault.lane}"
 
 
 def pause_worker(world: World, fault: Fault) -> str:
     seat = world.seats[fault.lane]
-    with seat.lock:
-        child = world.busy_child(seat, fault.draw)
+    with world.pausing, seat.lock:
+        child = world.caught(seat, fault.draw, "slow")
         _pause(world, [seat.alive.pid, *children(seat.alive)], fault)
     return f"{fault.lane}, {child} with it"
 
@@ -64,8 +64,8 @@ def pause_worker(world: World, fault: Fault) -> str:
 def pause_child(world: World, fault: Fault) -> str:
     seat = world.seats[fault.lane]
     with seat.lock:
-        child = world.busy_child(seat, fault.draw)
-        _pause(world, [child], fault)
+        child = world.caught(seat, fault.draw, "slow")
+        _pause(world, [child.pid], fault)
     return f"{child} of {fault.lane}"
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pymongo import MongoClient
@@ -142,6 +143,12 @@ class Producer:
         except PyMongoError:
             return False
 
+    def begin_slowly(self) -> None:
+        """Write an event whose bot outlasts its lease, so that there is one to be struck from the start."""
+        tenant, (event_id,) = self._dice.choice(SHOPS), self._ids()
+        call = partial(self._outbox.append, tenant, type="slow", event_id=event_id)
+        self._until_answered(tenant, "append", [event_id], call)
+
     def probe(self) -> None:
         """Write a few orders for each shop, so that there is work for everybody."""
         for shop in SHOPS:
@@ -177,7 +184,7 @@ class Producer:
 
     def _append(self) -> None:
         tenant, (event_id,) = self._dice.choice(SHOPS), self._ids()
-        kind = self._dice.choices(("order", "shaky", "later", "slow"), (40, 15, 10, 1))[0]
+        kind = self._dice.choices(("order", "shaky", "later", "slow"), (80, 30, 20, 1))[0]
         self._until_answered(
             tenant, "append", [event_id], lambda: self._outbox.append(tenant, type=kind, event_id=event_id)
         )

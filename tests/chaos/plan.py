@@ -93,7 +93,8 @@ def make_plan(seed: int, duration: timedelta, lease: timedelta, kinds: frozenset
             unit = lease.total_seconds() if kind.leases else 1.0
             lasts = timedelta(seconds=unit * dice.uniform(kind.least_s, kind.most_s))
             plan.append(Fault(at, kind.name, lane, lasts, dice.random()))
-            at += lasts + dense * timedelta(seconds=dice.uniform(*_RESTS[lane.partition("-")[0]]))
+            rest = timedelta(seconds=dice.uniform(*_RESTS[lane.partition("-")[0]]))
+            at += lasts + (rest if len(mine) < _FEW else dense * rest)
     return sorted(plan, key=lambda fault: fault.at)
 
 
@@ -107,4 +108,6 @@ _RESTS = {
 """How many seconds a lane rests between two faults, least and most, so that there is work to be struck."""
 
 _UNHURRIED = timedelta(seconds=120)
-"""A run that is shorter rests shorter, so that it throws all kinds nevertheless."""
+"""A run that is shorter rests shorter, where there is much to throw, so that it throws all kinds nevertheless."""
+
+_FEW = 3

@@ -20,6 +20,7 @@ from tests.chaos.load import SHOPS, TENANTS, Journal, Producer, prepare
 from tests.chaos.plan import BEAT_LANES, DATABASE, WORKER_LANES, Fault, make_plan
 from tests.chaos.world import PRODUCER, World, now
 from tests.cluster.replica_set import ReplicaSet
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,6 +131,7 @@ class _Driver:
         self._world.start()
         stop, writers, threads = self._start_writers()
         try:
+            wait_until(self._world.watched.at_work, _ALIVE_WITHIN_S, "somebody is at work")
             self._throw_all()
             heal(self._world)
             healed_at = now()
@@ -151,6 +153,8 @@ class _Driver:
     def _start_writers(self) -> tuple[threading.Event, list[Producer], list[threading.Thread]]:
         stop = threading.Event()
         writers = [Producer(self._outbox, self._journal, f"thread{n}", f"{self._run.seed}-{n}") for n in range(WRITERS)]
+        for writer in writers[:2]:
+            writer.begin_slowly()
         threads = [threading.Thread(target=one.run, args=(stop, PACE_S), daemon=True) for one in writers]
         for thread in threads:
             thread.start()
@@ -173,12 +177,15 @@ class _Driver:
         time.sleep(max(0.0, rest))
 
     def _throw_lane(self, faults: Sequence[Fault]) -> None:
+        """Throw a lane's faults, the rests between them as planned; what is late may leave none of its kinds out."""
         ends = self._begun + self._run.duration.total_seconds()
+        late_s = 0.0
         for fault in faults:
-            time.sleep(max(0.0, self._begun + fault.at.total_seconds() - time.monotonic()))
-            if time.monotonic() > ends:
-                return  # Others took longer than planned.
+            time.sleep(max(0.0, self._begun + fault.at.total_seconds() + late_s - time.monotonic()))
+            if time.monotonic() > ends and self._ledger.thrown[fault.kind]:
+                continue
             self._throw(fault)
+            late_s = time.monotonic() - self._begun - (fault.at + fault.lasts).total_seconds()
 
     def _throw(self, fault: Fault) -> None:
         since = now()

@@ -67,6 +67,17 @@ class Killed:
     pids: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """A process that stands still, and what it was at."""
+
+    pid: int
+    at: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} at {self.at}"
+
+
 class Watched:
     """The executions' journal, read as it grows."""
 
@@ -117,6 +128,8 @@ class World:
         self.killed: list[Killed] = []
         self.ended_by_themselves: list[str] = []
         self.logs: list[Path] = []
+        self.pausing = threading.Lock()
+        """Held while a whole pool stands still: somebody must be there to take its rows."""
         self._producer = producer
         self._sender = Celery("chaos", broker=stack.broker_url)
         self._producers = 0
@@ -195,16 +208,26 @@ class World:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def busy_child(self, seat: Seat, draw: float, within_s: float = 2.0) -> int:
-        """Return a process of this pool that is in the middle of a bot, where one is found in time, else any of it."""
+    def caught(self, seat: Seat, draw: float, prefer: str = "", within_s: float = 4.0) -> Caught:
+        """Stop a process of this pool in the middle of a bot, where one is met in time, else any of it.
+
+        Whoever is found at work may have ended by the time that it stands still: it is looked at again then. One that
+        runs for the rule `prefer` comes first.
+        """
         deadline = time.monotonic() + within_s
         while True:
             pool = sorted(children(seat.alive))
-            busy = [pid for pid in pool if pid in self.watched.at_work()]
-            if busy or time.monotonic() > deadline:
-                chosen = busy or pool
-                return chosen[int(draw * len(chosen))]
-            time.sleep(0.02)
+            at_work = self.watched.at_work()
+            busy = [pid for pid in pool if pid in at_work]
+            busy = [pid for pid in busy if prefer and at_work[pid].endswith(f"|{prefer}")] or busy
+            late = time.monotonic() > deadline
+            if busy or (late and pool):
+                chosen = (busy or pool)[int(draw * len(busy or pool))]
+                self.pause([chosen])
+                if late or chosen in self.watched.at_work():
+                    return Caught(chosen, self.watched.at_work().get(chosen, "nothing"))
+                self.wake([chosen])
+            time.sleep(0.002)
 
     def hold_a_message(self, within_s: float = 3.0) -> int:
         """Have a worker take a tick of later, which it holds unacknowledged; return how many are held."""
