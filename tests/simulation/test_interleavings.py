@@ -16,7 +16,7 @@ ASKED = int(os.environ.get("OUTBOX_INTERLEAVINGS", "0"))
 SEEDS = ASKED or 25
 MOST = None if ASKED else 400
 
-pytestmark = [pytest.mark.timeout(120 + ASKED)]
+pytestmark = [pytest.mark.timeout(300 + ASKED)]
 
 
 @pytest.mark.promise(
@@ -46,8 +46,8 @@ def test_whatever_the_order_of_their_calls_nothing_that_is_promised_breaks(cast:
     Rescuers that come late (river #1302), renewals slower than the lease (pgqueuer #430), and what was measured here.
     """
     report = explore(cast, most=MOST)
-    assert report.schedules > 0
     assert report.states > 100
+    assert report.whole or report.turns
 
 
 @pytest.mark.promise("E13", "E14", "E26", "E28", "E36", "E37", "E43", "E46")

@@ -140,6 +140,17 @@ def two_drains_and_a_late_writer(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
+@_cast(Budget(waits=0))
+def two_drains_and_a_worker(stage: Stage) -> Judge:
+    """A drain that comes late to a row that is claimed or done leaves it as it is (E12, E13)."""
+    rule(stage)
+    appended(stage, "a", "b")
+    for number in (1, 2):
+        stage.actor(f"drain-{number}", drain_tenant, change=unslotted)
+    stage.actor("worker", run_slice, change=unslotted)
+    return at_rest(stage)
+
+
 @_cast(Budget(waits=1))
 def appends_race_the_clearing_of_the_flag(stage: Stage) -> Judge:
     """Whatever is appended is drained by hints alone: no tick comes, and no time passes (E16)."""
@@ -309,10 +320,12 @@ def _a_rule_that_begins(stage: Stage, begin: Callable[[TenantStore, str], object
     appended(stage, "early", type="early")
     kinds = ("first", "second")
 
-    def write(store: TenantStore, runtime: Runtime) -> None:
-        for kind in kinds:
+    def writes(kind: str) -> Play:
+        def write(store: TenantStore, runtime: Runtime) -> None:
             appends(stage, kind, type=kind)(store, runtime)
             stage.tell(f"has {kind}")
+
+        return write
 
     def start(store: TenantStore, _: Runtime) -> None:
         stage.tell("asked")
@@ -320,7 +333,8 @@ def _a_rule_that_begins(stage: Stage, begin: Callable[[TenantStore, str], object
         stage.tell("answered")
 
     stage.tells_of_events = True
-    stage.actor("writer", write)
+    for kind in kinds:
+        stage.actor(f"writer of the {kind}", writes(kind))
     stage.actor("person", start)
     stage.actor("drain", drain_tenant, change=unslotted)
 

@@ -11,12 +11,13 @@ import _thread
 import threading
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tests.harness.faults import Death, When
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from outbox_core.adapters.memory.clock import MemoryClock
 
@@ -92,6 +93,7 @@ class Actor:
         self.fault: When | None = None
         self.returns_to: Actor | None = None
         self.over = False
+        self.turn = 0
         self.error: Exception | None = None
         self.history: int = hash(name)
         self.baton = threading.Lock()
@@ -232,7 +234,7 @@ class Scheduler:
                 return self._main
             option = options[0]
             if len(options) > 1:
-                index = self._strategy.pick(len(options), lambda: self._key(me))
+                index = self._strategy.pick(len(options), partial(self._key, me, options))
                 self.choices.append(index)
                 option = options[index]
                 self.left = option.left
@@ -255,7 +257,9 @@ class Scheduler:
         able += [one for one in awake if one not in able]
         asleep = [one for one in asleep if one not in awake]
         me_first = [me] if me in able else []
-        turns = [*me_first, *(one for one in able if one is not me)]
+        # Who was left longest comes last: to stall until the others rest takes one turn, not one at each rest.
+        others = sorted((one for one in able if one is not me), key=lambda one: (one.at != "begin", -one.turn))
+        turns = [*me_first, *others]
         options = []
         for one in turns:
             options.append(Option("run", one, left))
@@ -346,12 +350,22 @@ class Scheduler:
             if ahead > 0:
                 self._clock.advance(timedelta(seconds=ahead))
         me.wakes = me.ready = None
+        me.turn = len(self.trace)
         suffix = f" (fails {me.fault.value} it)" if me.fault else ""
         self.trace.append(f"{me.name}: {me.at}{suffix}")
 
-    def _key(self, me: Actor) -> Hashable:
+    def _key(self, me: Actor, options: Sequence[Option] = ()) -> Hashable:
         where = tuple((one.history, one.at, one.over, one.wakes) for one in self.actors)
-        return hash((me.name if self.left.deaths else "", where, self.left, frozenset(self.dead), self._state()))
+        return hash(
+            (
+                me.name if self.left.deaths else "",
+                tuple(map(str, options)),
+                where,
+                self.left,
+                frozenset(self.dead),
+                self._state(),
+            )
+        )
 
     def _is_dead(self, actor: Actor) -> bool:
         return self._stopped or actor.process in self.dead

@@ -83,7 +83,7 @@ class SteppedStore(FaultyStore):
     """A process's handle of the twin, each of whose calls waits for its turn.
 
     A call that writes several documents outside of a transaction is atomic for each of them alone, as on MongoDB: each
-    is a step of its own.
+    is a step of its own, and the runs of a settle come before its rows.
     """
 
     def __init__(self, store: Store, stage: Stage) -> None:
@@ -99,6 +99,8 @@ class SteppedStore(FaultyStore):
         if (name, method) == ("transactions", "begin"):
             return self._begin(port)
         call = self._call(f"{name}.{method}", getattr(port, method))
+        if (name, method) == ("effects", "settle"):
+            return partial(_settle_each, self._call("effects.record_run", partial(_record_run, port)), call)
         each = _EACH.get(f"{name}.{method}")
         return partial(each, call) if each else call
 
@@ -157,7 +159,19 @@ def _materialize_each(call: Callable[..., Any], rows: Sequence[NewEffect], now: 
     return frozenset().union(*(call([row], now) for row in rows))
 
 
-def _settle_each(call: Callable[..., Any], claim: Claim, settlements: Mapping[str, Settlement]) -> Settled:
+def _record_run(effects: Any, claim: Claim, effect_id: str, settlement: Settlement) -> None:  # noqa: ANN401 - the twin's
+    """Write the run alone, as the first of the commands of a settle."""
+    (effect,) = (one for one in claim.effects if one.effect_id == effect_id)
+    with effects._database.lock:
+        effects._record_run(claim, effect, settlement, None)
+
+
+def _settle_each(
+    record: Callable[..., Any], call: Callable[..., Any], claim: Claim, settlements: Mapping[str, Settlement]
+) -> Settled:
+    for effect_id, one in settlements.items():
+        if one.run is not None:
+            record(claim, effect_id, one)
     settled = [call(claim, {effect_id: one}) for effect_id, one in settlements.items()]
     owned, fenced_out = [one.owned for one in settled], [one.fenced_out for one in settled]
     return Settled(frozenset().union(*owned), frozenset().union(*fenced_out))
@@ -189,7 +203,6 @@ def _insert_each(call: Callable[..., Any], events: Sequence[Event], transaction:
 
 _EACH: dict[str, Callable[..., Any]] = {
     "effects.materialize": _materialize_each,
-    "effects.settle": _settle_each,
     "effects.renew": _move_each,
     "effects.release": _move_each,
     "log.insert": _insert_each,
@@ -290,6 +303,9 @@ class Stage:
         self._cursor: Document = {}
         self._counter: Document = {}
         self._slots: Document = {}
+        self._numbered_at: dict[int, datetime] = {}
+        self._tombstones: set[Hashable] = set()
+        self._run_claims: dict[Hashable, int] = {}
         self._hashes: dict[int, tuple[object, int]] = {}
 
     @property
@@ -389,7 +405,7 @@ class Stage:
             me = self.scheduler.current
             row = self.database.get("trigger_effects", run.effect_id) or {}
             name = me.process if me else "rest"
-            strict = me and run.transaction is None and not row.get("consume_marked")
+            strict = me and run.transaction is None
             if strict and not run_is_owned(row, name, self.harness.now()):
                 self.scheduler.violate(f"{name} runs {run.effect_id}, which it does not hold: {row}")
             number = len(self.executions)
@@ -426,6 +442,7 @@ class Stage:
         self._look_at_rows()
         self._look_at_progress()
         self._look_at_slots(arguments)
+        self._look_at_tombstones()
 
     def _look_at_rows(self) -> None:
         rows = self.database.documents("trigger_effects")
@@ -444,6 +461,10 @@ class Stage:
                 self.scheduler.violate(f"{key} is claimed by {row['claimed_by']} before it is due")
         if len(rows) < len(self._seen):
             self.scheduler.violate("a row is gone")
+        for key, run in self.database.documents("runs").items():
+            if run["claims"] < self._run_claims.get(key, 0):
+                self.scheduler.violate(f"the run of {key} is written over by an older claim")
+            self._run_claims[key] = run["claims"]
 
     def _look_at_slots(self, arguments: tuple[object, ...]) -> None:
         slots, before = self.database.get("tenant_slots", ACME) or {}, self._slots
@@ -458,6 +479,21 @@ class Stage:
             live = {slot["token"] for slot in before.get(lane, ()) if slot["until"] > now}
             if taken := live - held - {one for one in arguments if isinstance(one, str)}:
                 self.scheduler.violate(f"the slots {taken} are taken from who holds them")
+
+    def _look_at_tombstones(self) -> None:
+        """Check that a drain fills no number that is missing for less than a grace (E03)."""
+        now = self.harness.now()
+        given_out = (self.database.get("event_sequences", ACME) or {}).get("last_seq", 0)
+        for seq in range(len(self._numbered_at) + 1, given_out + 1):
+            self._numbered_at[seq] = now
+        me = self.scheduler.current
+        for key, event in self.database.documents("board_events").items():
+            if not event.get("void") or key in self._tombstones:
+                continue
+            self._tombstones.add(key)
+            early = now - self._numbered_at[event["seq"]] < self.limits.gap_grace
+            if early and me is not None and me.process.startswith("drain"):
+                self.scheduler.violate(f"{key} is filled before its grace is over")
 
     def _look_at_progress(self) -> None:
         if self.tells_of_events:
