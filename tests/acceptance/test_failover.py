@@ -415,6 +415,7 @@ def waits(stack: Stack, tenant: str, moments: Mapping[str, datetime]) -> dict[st
     return {what: min((at - then).total_seconds() for at in done if at >= then) for what, then in moments.items()}
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.promise("C07", "E44", "E37")
 def test_a_primary_that_steps_down_is_killed_and_is_long_away_under_load_loses_and_doubles_nothing(
     stack_on_three: Stack, replica_set: ReplicaSet, record_property: Callable[[str, object], None]
