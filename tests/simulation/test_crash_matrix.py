@@ -75,7 +75,7 @@ def played(stage: Stage, play: Play, points: list[Point]) -> Covered:
 def each(store: str) -> list[object]:
     return [
         # By this name a part of the suite can be chosen, as of those that have both stores in turn.
-        pytest.param(play, id=f"{store}-{play.name}".replace(" ", "-"), marks=pytest.mark.promise(*play.promises))
+        pytest.param(play, id=f"{store}-{play.name}".replace(" ", "-"), marks=play.mark)
         for play in PLAYS
         if store in play.stores
     ]

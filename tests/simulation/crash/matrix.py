@@ -16,7 +16,7 @@ from outbox_core.domain.errors import OutboxError
 from tests.harness.faults import Death, Fault, When
 from tests.harness.twin import TwinHarness
 from tests.simulation.crash.plays import MEMORY, MONGO, PLAYS, Play
-from tests.simulation.crash.scene import Scene
+from tests.simulation.crash.scene import RUN, SETTLE, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +227,8 @@ def chosen(play: Play, points: list[Point]) -> list[Point]:
             continue
         telling = _TELLING_OF_SLICES if play.claims else _TELLING
         sides = [_STALE] if name in READS else [_DEAD, telling[(number + turn) % len(telling)]]
+        if name in {RUN, SETTLE}:
+            sides = [_DEAD, *telling]
         for when, mode in sides:
             picked.append(next(p for p in points if (p.call, p.when, p.mode) == (name, when, mode)))
     return picked

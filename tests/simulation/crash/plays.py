@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pymongo.errors import PyMongoError
 
 from outbox_core.application.add_subscription import add_subscription
@@ -94,6 +95,11 @@ class Play:
     owes_nothing: frozenset[str] = frozenset()
     forged: tuple[str, ...] = ()
     stores: frozenset[str] = BOTH
+
+    @property
+    def mark(self) -> pytest.MarkDecorator:
+        """The mark of a test that plays it."""
+        return pytest.mark.promise(*self.promises)
 
 
 # --- what plays begin with ---
