@@ -73,9 +73,22 @@ class Mode(Enum):
     FENCED = "stands still while another claims what it held, then goes on before the other does"
 
 
-_DEAD, _STALE = (When.AFTER, Mode.ALONE), (When.AFTER, Mode.STALLED)
-_TELLING = ((When.BEFORE, Mode.STALLED), (When.AFTER, Mode.STALLED), (When.AFTER, Mode.BESIDE))
+_STALE, _WAKING = (When.AFTER, Mode.STALLED), (When.BEFORE, Mode.STALLED)
+_TELLING = ((When.AFTER, Mode.ALONE), _WAKING, (When.AFTER, Mode.BESIDE), _STALE)
 _TELLING_OF_SLICES = (*_TELLING, (When.BEFORE, Mode.FENCED))
+_OF_EVERY_USE = {
+    "slots.take",
+    "slots.give_back",
+    "progress.load",
+    "log.find",
+    "log.get",
+    "log.read_after",
+    "effects.check",
+    "effects.finished_runs",
+    "subscriptions.enabled",
+    "subscriptions.get",
+    "cards.get",
+}
 _PATIENCE = 60.0
 _OF_EVERY_USE = {"slots.take", "slots.give_back", "effects.finished_runs", "subscriptions.get", "log.get"}
 
@@ -214,24 +227,23 @@ def points_of(stage: Stage, play: Play) -> list[Point]:
 
 
 def chosen(play: Play, points: list[Point]) -> list[Point]:
-    """Return the points that tell the most of each call of a play, for a store that takes its time.
+    """Return the points that tell the most of each call of a play, by turns, for a store that takes its time.
 
-    A death before a call is one after the call before it, and who goes on with what was read tells of a read. Who holds
-    a slot decides nothing but when, and what every slice reads is struck in every third one.
+    A death before a call is one after the call before it, and who goes on with what was read tells of a read. What
+    nearly every play does is struck in every sixth, and in the ticks'.
     """
-    number = PLAYS.index(play)
-    names = dict.fromkeys(point.call for point in points)
-    picked = []
-    for turn, name in enumerate(names):
-        if name in _OF_EVERY_USE and not play.by_ticks and (number + turn) % 3:
+    first: dict[str, int] = {}
+    for point in points:
+        first.setdefault(point.call, point.number)
+    sides = _TELLING_OF_SLICES if play.claims else _TELLING
+    wanted: set[tuple[int, When, Mode]] = set()
+    for turn, (name, number) in enumerate(first.items(), PLAYS.index(play)):
+        if name in _OF_EVERY_USE and not play.by_ticks and turn % 6:
             continue
-        telling = _TELLING_OF_SLICES if play.claims else _TELLING
-        sides = [_STALE] if name in READS else [_DEAD, telling[(number + turn) % len(telling)]]
+        wanted.add((number, *(_STALE if name in READS else sides[turn % len(sides)])))
         if name in {RUN, SETTLE}:
-            sides = [_DEAD, *telling]
-        for when, mode in sides:
-            picked.append(next(p for p in points if (p.call, p.when, p.mode) == (name, when, mode)))
-    return picked
+            wanted.add((number, *_WAKING))
+    return [point for point in points if (point.number, point.when, point.mode) in wanted]
 
 
 def strike(stage: Stage, play: Play, point: Point) -> Figures:
