@@ -67,6 +67,12 @@ class _Call:
     start: float
     end: float | None = None
     failed: bool = False
+    over_by: float | None = None
+    """When its process began another one: it was interrupted before that, without a word."""
+
+    def was_running(self, at: float) -> bool:
+        over = self.over_by if self.end is None else self.end
+        return self.start <= at and (over is None or over > at)
 
 
 def find(database: Database[dict[str, Any]], history: History) -> Found:
@@ -162,6 +168,8 @@ def _calls(lines: Sequence[Line]) -> list[_Call]:
     running: dict[int, _Call] = {}
     for phase, effect_id, attempt, pid, at in lines:
         if phase == "start":
+            if (before := running.get(pid)) is not None:
+                before.over_by = at
             running[pid] = _Call(effect_id, attempt, pid, at)
             calls.append(running[pid])
         elif (call := running.pop(pid, None)) is not None and call.effect_id == effect_id:
@@ -256,11 +264,7 @@ def _longest(database: Database[dict[str, Any]], calls: Sequence[_Call], history
     """Return the longest time from a kill to the completion of what it struck, in leases, and of which effect."""
     longest, which = 0.0, ""
     for killed in history.killed:
-        struck = {
-            call.effect_id
-            for call in calls
-            if call.pid in killed.pids and call.start <= killed.at and (call.end is None or call.end > killed.at)
-        }
+        struck = {call.effect_id for call in calls if call.pid in killed.pids and call.was_running(killed.at)}
         for row in database["trigger_effects"].find({"_id": {"$in": sorted(struck)}}):
             over = (row.get("done_at") or row["updated_at"]).timestamp()
             if (leases := (over - killed.at) / history.lease_s) > longest:
