@@ -166,7 +166,9 @@ class _Driver:
         self._begun = time.monotonic()
         lanes = {fault.lane for fault in plan}
         threads = [
-            threading.Thread(target=self._throw_lane, args=([fault for fault in plan if fault.lane == lane],))
+            threading.Thread(
+                target=self._throw_lane, args=([fault for fault in plan if fault.lane == lane],), daemon=True
+            )
             for lane in sorted(lanes)
         ]
         for thread in threads:

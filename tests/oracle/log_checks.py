@@ -94,13 +94,14 @@ def journal_covers_the_log(stored: Stored) -> Iterator[str]:
             return
         chain.append(entry)
         entry_id = entry.get("follows") or ""
+    owed = Counter(event["seq"] for event, _ in stored.owed().values())
+    owed.update(document["seq"] for document in stored.owed_dead().values())
     expected = 1
     for entry in reversed(chain):
         first, last = entry["first_seq"], entry["last_seq"]
         if first != expected:
             yield f"the journal's entry {entry['entry_id']} begins at {first}, where {expected} is next"
-        rows = sum(first <= event["seq"] <= last for event, _ in stored.owed().values())
-        rows += sum(first <= document["seq"] <= last for document in stored.owed_dead().values())
+        rows = sum(owed[seq] for seq in range(first, last + 1))
         if entry["rows"] != rows:
             yield f"the journal's entry of {first} to {last} tells of {entry['rows']} rows, where {rows} are owed"
         skipped = {skip["seq"] for skip in entry["skips"]}
