@@ -16,7 +16,7 @@ from outbox_core.domain.errors import OutboxError
 from tests.harness.faults import Death, Fault, When
 from tests.harness.twin import TwinHarness
 from tests.simulation.crash.plays import MEMORY, MONGO, PLAYS, Play
-from tests.simulation.crash.scene import RUN, SETTLE, Scene
+from tests.simulation.crash.scene import RUN, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -238,10 +238,10 @@ def chosen(play: Play, points: list[Point]) -> list[Point]:
     sides = _TELLING_OF_SLICES if play.claims else _TELLING
     wanted: set[tuple[int, When, Mode]] = set()
     for turn, (name, number) in enumerate(first.items(), PLAYS.index(play)):
-        if name in _OF_EVERY_USE and not play.by_ticks and turn % 6:
+        if name in _OF_EVERY_USE and (play.flag_lost or not play.by_ticks) and turn % 6:
             continue
         wanted.add((number, *(_STALE if name in READS else sides[turn % len(sides)])))
-        if name in {RUN, SETTLE}:
+        if name == RUN:
             wanted.add((number, *_WAKING))
     return [point for point in points if (point.number, point.when, point.mode) in wanted]
 
