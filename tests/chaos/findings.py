@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.bots import COUNTED
-from tests.chaos.load import BOARD, FORGE, ORDERS, SHOPS, SHOTS, TENANTS, Told
+from tests.chaos.load import BOARD, ORDERS, SHOPS, SHOTS, TENANTS, Told
 from tests.oracle import DELIVERED, PROJECTION, Evidence, Execution, Promise, Rest, Rule, database_reader, judge
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def find(database: Database[dict[str, Any]], history: History) -> Found:
             }
         )
     found.violations += _orders(database, history.told)
-    found.violations += _one_shots(database, history.told)
+    found.violations += _one_shots(database)
     found.violations += _reports(database)
     found.violations += _runs_end_before_their_rows(database)
     found.violations += _unprovoked(calls, history.struck)
@@ -141,7 +141,7 @@ def _rules(tenant: str, counted: Counter[str], repeats: int) -> tuple[Rule, ...]
             )
             others = (Rule(sub_id=name, types=frozenset({name}), repeats=repeats) for name in ("later", "slow"))
             return (Rule(sub_id="plain", types=order, repeats=repeats), often, shaky, *others)
-        case "board":
+        case _ if tenant == BOARD:
             stamp = Rule(
                 sub_id="promote",
                 types=frozenset({"card"}),
@@ -149,7 +149,7 @@ def _rules(tenant: str, counted: Counter[str], repeats: int) -> tuple[Rule, ...]
                 rests=frozenset({_PROMOTED}),
             )
             return (stamp, Rule(sub_id=PROJECTION, repeats=repeats))
-        case "shots":
+        case _ if tenant == SHOTS:
             return (
                 Rule(
                     sub_id="shot",
@@ -189,9 +189,8 @@ def _orders(database: Database[dict[str, Any]], told: Mapping[str, Told]) -> Ite
                 yield f"{shop}: {event_id}: its {there} is there, its {not_there} is not"
 
 
-def _one_shots(database: Database[dict[str, Any]], told: Mapping[str, Told]) -> Iterator[str]:
+def _one_shots(database: Database[dict[str, Any]]) -> Iterator[str]:
     """Check each time that the label was put on launched once, but where it is still on the card."""
-    del told
     armed = Counter(
         event["subject"]
         for event in database["board_events"].find({"tenant_id": SHOTS, "action": "labeled"}, {"subject": 1})
@@ -270,6 +269,3 @@ def _longest(database: Database[dict[str, Any]], calls: Sequence[_Call], history
             if (leases := (over - killed.at) / history.lease_s) > longest:
                 longest, which = leases, row["_id"]
     return longest, which
-
-
-__all__ = ["BOARD", "FORGE", "Found", "History", "Struck", "find"]
