@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 _T = TypeVar("_T")
-_WRITES = ("insert", "update", "findAndModify", "commitTransaction")
+_ROWS = "insert of rows"
+"""Only into the collection of effects: what a drain writes before its cursor moves."""
+
+_WRITES = ("insert", _ROWS, "update", "findAndModify", "commitTransaction")
 _READS = ("find", "aggregate")
+_ANSWERED = ("insert", "update", "findAndModify", "commitTransaction", *_READS)
 _REFUSALS = (189, 91, 11602, 10107, 8, 262)
 """PrimarySteppedDown, ShutdownInProgress, InterruptedDueToReplStateChange, NotWritablePrimary, UnknownError, and
 ExceededTimeLimit."""
@@ -189,7 +193,7 @@ def cut_database(world: World, fault: Fault) -> str:
                 time.sleep(lasts)
             return "nothing passed on"
         case _:
-            command = _pick((*_WRITES, *_READS), choice)
+            command = _pick(_ANSWERED, choice)
             passed = int(choice * 40)
             with proxy.cutting(command, Side.REPLY, times=_STRUCK_TIMES, passed=passed) as cut:
                 time.sleep(lasts)
@@ -219,9 +223,14 @@ def slow_database(world: World, fault: Fault) -> str:
 
 def _fail(world: World, fault: Fault, commands: Sequence[str], data: dict[str, object], said: str) -> str:
     primary = world.mongo.primary()
-    with failpoints.failing(primary.client, commands, data, times=_STRUCK_TIMES):
+    times: int | None = _STRUCK_TIMES
+    if commands == [_ROWS]:
+        # Each time: the driver asks again for as long as an operation may take.
+        times = None
+        commands, data = ["insert"], {**data, "namespace": f"{world.stack.outbox.settings.mongo_db}.trigger_effects"}
+    with failpoints.failing(primary.client, commands, data, times=times):
         time.sleep(fault.lasts.total_seconds())
-    return f"up to {_STRUCK_TIMES} times {said}"
+    return f"{said}, {'each time' if times is None else f'up to {times} times'}"
 
 
 def _pick(among: Sequence[_T], draw: float) -> _T:

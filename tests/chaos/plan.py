@@ -49,10 +49,10 @@ KINDS = (
     Kind("kill-primary", DATABASE, 1.5, 4.0),
     Kind("kill-secondary", DATABASE, 1.0, 4.0),
     Kind("cut-database", DATABASE, 0.5, 1.5),
-    Kind("write-error", DATABASE, 0.5, 2.0),
-    Kind("network-error", DATABASE, 0.5, 2.0),
-    Kind("write-concern-error", DATABASE, 0.5, 2.0),
-    Kind("slow-database", DATABASE, 0.5, 2.0),
+    Kind("write-error", DATABASE, 0.8, 2.5),
+    Kind("network-error", DATABASE, 0.8, 2.5),
+    Kind("write-concern-error", DATABASE, 0.8, 2.5),
+    Kind("slow-database", DATABASE, 0.8, 2.5),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
