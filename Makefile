@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format lock
+.PHONY: setup demo test chaos mutants lint format lock
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -26,6 +26,15 @@ demo: $(READY)
 
 test: lint
 	$(BIN)/pytest -n auto
+
+# Breaks promises on purpose, in a copy of the tree, and tells which breakage no test notices: minutes.
+mutants: $(READY)
+	@$(BIN)/python -m tests.mutants
+
+# Real faults at real processes: SECONDS=3600 for a soak, SEED=7 to replay a plan, FAULTS=kill-worker,step-down for some.
+SECONDS ?= 120
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 lint: $(READY)
 	$(BIN)/ruff check

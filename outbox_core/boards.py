@@ -14,7 +14,7 @@ from outbox_core.application.move_card import move_card
 from outbox_core.application.remove_column import remove_column
 from outbox_core.application.rename_column import rename_column
 from outbox_core.application.restore_card import restore_card
-from outbox_core.domain.board_input import CardDraft, Cause, require_binding, require_labels
+from outbox_core.domain.board_input import CardDraft, Cause, require_binding, require_labels, require_reference
 from outbox_core.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from outbox_core.domain.board import Board, Card
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
+
+
+MOST_LISTED = 10_000
+"""How many cards one page may hold."""
 
 
 class CauseWords(TypedDict, total=False):
@@ -49,17 +53,18 @@ class Boards:
 
     def board(self, board_id: str) -> Board:
         """Return a board."""
-        return self._store.boards.get(board_id)
+        return self._store.boards.get(_board(board_id))
 
     def card(self, card_id: str) -> Card:
         """Return a card, a deleted one too."""
-        return self._store.cards.get(card_id)
+        return self._store.cards.get(_card(card_id))
 
     def cards(self, board_id: str, *, after: str = "", limit: int = 100) -> Sequence[Card]:
         """Return cards of a board that are neither deleted nor archived, by id, from above `after`."""
-        if limit < 1:
-            raise InvalidInputError(f"limit must be at least 1, not {limit}")
-        return self._store.cards.listed(board_id, after=after, limit=limit)
+        outside: object = limit
+        if not isinstance(outside, int) or not 1 <= outside <= MOST_LISTED:
+            raise InvalidInputError(f"limit must be a number from 1 to {MOST_LISTED:,}, not {limit!r:.40}")
+        return self._store.cards.listed(_board(board_id), after=_card(after), limit=limit)
 
     def create_board(self, board_id: str, columns: Iterable[str]) -> Board:
         """Make a board; the same one again is left as it is."""
@@ -67,23 +72,25 @@ class Boards:
 
     def bind(self, board_id: str, kind: str, target: str) -> Board:
         """Have the board's moves reflected by the projector of this kind; `target` tells it where."""
-        return bind_board(self._store, self._runtime, board_id, require_binding(kind, target))
+        return bind_board(self._store, self._runtime, _board(board_id), require_binding(kind, target))
 
     def unbind(self, board_id: str) -> Board:
         """Reflect the board's moves no more."""
-        return bind_board(self._store, self._runtime, board_id, None)
+        return bind_board(self._store, self._runtime, _board(board_id), None)
 
     def rename_column(
         self, board_id: str, column: str, name: str, *, author: str = "", run_id: str = ""
     ) -> ColumnChanged:
         """Rename a column; its cards move along, and launch nothing."""
-        return rename_column(self._store, self._runtime, board_id, column, name, Cause(author=author, run_id=run_id))
+        cause = Cause(author=author, run_id=run_id)
+        return rename_column(self._store, self._runtime, _board(board_id), _column(column), name, cause)
 
     def remove_column(
         self, board_id: str, column: str, *, into: str = "", author: str = "", run_id: str = ""
     ) -> ColumnChanged:
         """Remove a column; its cards move to `into`, and launch nothing."""
-        return remove_column(self._store, self._runtime, board_id, column, into, Cause(author=author, run_id=run_id))
+        cause = Cause(author=author, run_id=run_id)
+        return remove_column(self._store, self._runtime, _board(board_id), _column(column), _column(into), cause)
 
     def create_card(  # noqa: PLR0913 - the fields of a card
         self,
@@ -115,7 +122,7 @@ class Boards:
         self, card_id: str, column: str, *, watchdog: bool = False, **cause: Unpack[CauseWords]
     ) -> CardChanged:
         """Move a card to another column; `watchdog` says that an automation does, which launches nothing."""
-        return move_card(self._store, self._runtime, card_id, column, Cause(**cause), watchdog=watchdog)
+        return move_card(self._store, self._runtime, _card(card_id), _column(column), Cause(**cause), watchdog=watchdog)
 
     def label_card(
         self,
@@ -126,16 +133,28 @@ class Boards:
         **cause: Unpack[CauseWords],
     ) -> CardChanged:
         """Add and remove labels; those that nobody names here stay as they are."""
-        return label_card(self._store, self._runtime, card_id, Cause(**cause), add=add, remove=remove)
+        return label_card(self._store, self._runtime, _card(card_id), Cause(**cause), add=add, remove=remove)
 
     def archive_card(self, card_id: str, **cause: Unpack[CauseWords]) -> CardChanged:
         """Take a card off the board's view."""
-        return archive_card(self._store, self._runtime, card_id, Cause(**cause))
+        return archive_card(self._store, self._runtime, _card(card_id), Cause(**cause))
 
     def restore_card(self, card_id: str, **cause: Unpack[CauseWords]) -> CardChanged:
         """Bring a deleted or an archived card back."""
-        return restore_card(self._store, self._runtime, card_id, Cause(**cause))
+        return restore_card(self._store, self._runtime, _card(card_id), Cause(**cause))
 
     def delete_card(self, card_id: str, **cause: Unpack[CauseWords]) -> CardChanged:
         """Mark a card deleted; a repeat returns the same `deleted_at`."""
-        return delete_card(self._store, self._runtime, card_id, Cause(**cause))
+        return delete_card(self._store, self._runtime, _card(card_id), Cause(**cause))
+
+
+def _board(board_id: object) -> str:
+    return require_reference(board_id, "board")
+
+
+def _card(card_id: object) -> str:
+    return require_reference(card_id, "card")
+
+
+def _column(column: object) -> str:
+    return require_reference(column, "column")

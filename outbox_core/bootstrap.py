@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import socket
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -46,7 +47,7 @@ from outbox_core.sources.cloudevents import read_bodies, read_body
 from outbox_core.sources.github import read_delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from outbox_core.application.append_events import Appended
     from outbox_core.application.drain_tenant import DrainReport
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("outbox.bootstrap")
 _T = TypeVar("_T")
+_WORDS_OF_AN_EVENT = tuple(inspect.signature(new_event).parameters)[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ class Outbox:
         ContentionError means that the transaction is undone and must run again; `with_transaction` does so by itself.
         Append last: the tenant's drain waits for the transaction's end. After the commit, `hint` saves a tick.
         """
+        if not isinstance(events, Iterable):
+            raise InvalidInputError(f"events: takes several events in a list, not {events!r:.80}")
         made = [one if isinstance(one, NewEvent) else self._new_event(one) for one in events]
         if session is None:
             return append_events(self.tenant(tenant), self.runtime, made)
@@ -194,6 +198,12 @@ class Outbox:
     def _new_event(self, given: object) -> NewEvent:
         if not isinstance(given, Mapping):
             raise InvalidInputError(f"events: takes dicts of what append takes, not {given!r:.80}")
+        if unknown := [name for name in given if name not in _WORDS_OF_AN_EVENT]:
+            raise InvalidInputError(
+                f"events: {unknown[0]!r:.40} is no word of an event; use {', '.join(_WORDS_OF_AN_EVENT)}"
+            )
+        if "type" not in given:
+            raise InvalidInputError("events: an event needs a type")
         return new_event(self.runtime.entropy, **given)
 
     def hint(self, tenant: str) -> None:
@@ -234,11 +244,7 @@ class Outbox:
         time. Raises InvalidInputError where the id is that of a rule that does something else, a term is none, or the
         bot, where this process knows it, does not take these arguments.
         """
-        if isinstance(consume_labels, str):
-            raise InvalidInputError("consume_labels takes a list of texts, not one text")
-        terms: dict[str, Any] = {
-            name: values if isinstance(values, str) else tuple(values) for name, values in match.items()
-        }
+        terms: dict[str, Any] = {name: _listed(values) for name, values in match.items()}
         try:
             rule = Subscription(
                 tenant_id=tenant,
@@ -247,8 +253,8 @@ class Outbox:
                 match=Match(**terms),
                 repo=repo,
                 mode=mode,
-                consume_labels=tuple(consume_labels),
-                vars=vars or {},
+                consume_labels=_listed(consume_labels),
+                vars={} if vars is None else vars,
                 args_var=args_var,
                 origin="app",
                 created_by=created_by,
@@ -419,6 +425,11 @@ class Outbox:
             # Kept, not closed: closing would speak over the parent's sockets.
             self._inherited.append(self._opened)
             self._opened = None
+
+
+def _listed(values: Any) -> Any:  # noqa: ANN401 - a rule's terms, checked by the rule itself
+    """Return any iterable but a text as a tuple, and leave what is none for the rule to refuse by its name."""
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else values
 
 
 def _start_over_in_children(outbox: Outbox) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from outbox_core.ports.runtime import Entropy
+    from outbox_core.ports.slots import Lane
 
 BotsGiven: TypeAlias = Mapping[str, Callable[..., Any] | Bot] | Iterable[Callable[..., Any] | Bot]
 """Bots by their ids, or functions that `@bot` registered."""
@@ -161,6 +162,10 @@ class Turns:
     def wake(self, tenant_id: str) -> bool:  # noqa: ARG002 - the port's name
         """Take nothing, as `poll`."""
         return False
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        """Return 0: what was taken is done."""
+        return 0
 
     @contextmanager
     def taken(self) -> Iterator[bool]:

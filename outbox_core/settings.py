@@ -69,7 +69,8 @@ def parse_count(text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    return repr(text[:40])
+    """An address or a secret that stands in the wrong variable is not repeated: it may carry a password."""
+    return "the value given" if any(mark in text for mark in ("@", "://", _SECRET_PREFIX)) else repr(text[:40])
 
 
 def _mongo_url(value: object) -> object:

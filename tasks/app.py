@@ -115,7 +115,7 @@ app.conf.update(
     worker_send_task_events=True,  # Else Flower stays empty.
     task_send_sent_event=False,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    beat_scheduler="celery.beat:Scheduler",  # In memory: the stored ticks are in the database.
+    beat_scheduler="tasks.beat:Scheduler",  # In memory: the stored ticks are in the database.
     beat_max_loop_interval=5,
     beat_schedule=ticks(settings.limits),
     enable_utc=True,

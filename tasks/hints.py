@@ -16,6 +16,9 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from outbox_core.ports.slots import Lane
+from tasks.queues import waiting_in
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -27,6 +30,7 @@ PAUSE_S = 1.0
 
 FLUSH_S = 1.0
 _SOCKET_S = 0.25
+_TASKS = {Lane.DRAIN: "outbox.drain_tenant", Lane.SLICE: "outbox.run_slice"}
 
 _logger = logging.getLogger(__name__)
 
@@ -149,16 +153,29 @@ class CeleryHints:
     """Implements ports.hints.Hints over a Celery application; each kind is a message that carry ids only."""
 
     def __init__(self, app: Celery, expires_s: float) -> None:
+        self._app = app
+        self._expires_s = expires_s
         self._background = BackgroundSender(lambda: _Producer(app, expires_s))
         atexit.register(self._background.flush)
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
         """See the port."""
-        return self._background.offer("outbox.drain_tenant", {"tenant": tenant_id, "token": token})
+        return self._background.offer(_TASKS[Lane.DRAIN], {"tenant": tenant_id, "token": token})
 
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
-        return self._background.offer("outbox.run_slice", {"tenant": tenant_id, "token": token})
+        return self._background.offer(_TASKS[Lane.SLICE], {"tenant": tenant_id, "token": token})
+
+    def waiting(self, lane: Lane) -> int:
+        """See the port. Over a connection for this question alone: a tick asks it once."""
+        producer = _Producer(self._app, self._expires_s)
+        try:
+            return producer.waiting(_TASKS[lane])
+        except Exception as error:  # noqa: BLE001 - the hint queue's edge: an offer then finds out by itself
+            _logger.info("the broker does not say what waits: %s", type(error).__name__)
+            return 0
+        finally:
+            _close(producer)
 
     def poll(self, tenant_id: str, consumer_id: str) -> bool:
         """See the port."""
@@ -190,6 +207,10 @@ class _Producer:
     def send(self, task: str, arguments: Mapping[str, object]) -> None:
         """See Sender. Nothing is declared: the queue is addressed by its name, which survives an emptied broker."""
         self._app.send_task(task, kwargs=dict(arguments), producer=self._producer, declare=[], expires=self._expires_s)
+
+    def waiting(self, task: str) -> int:
+        """Return how many messages wait in the queue of this task, within a bounded time, or raise."""
+        return waiting_in(self._producer, self._app.amqp.router.route({}, task)["queue"].name)
 
     def close(self) -> None:
         """See Sender."""

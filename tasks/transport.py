@@ -16,13 +16,25 @@ from typing import Any
 import redis
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as upstream
+from kombu.transport.virtual import Message as UpstreamMessage
 
 _logger = logging.getLogger(__name__)
+
+
+class Message(UpstreamMessage):
+    """kombu's message, which says what is wrong of headers and properties that are none in the way that is dropped."""
+
+    def __init__(self, payload: Any, channel: Any = None, **options: Any) -> None:  # noqa: ANN401 - kombu's own
+        for name in ("headers", "properties"):
+            if not isinstance(payload[name], dict):
+                raise TypeError(f"{name}: {type(payload[name]).__name__}")
+        super().__init__(payload, channel, **options)  # type: ignore[no-untyped-call]  # kombu's
 
 
 class _Sturdy:
     """Mixed into kombu's channels."""
 
+    Message = Message  # kombu's way of choosing one
     connection: Any
 
     def _brpop_read(self, **options: Any) -> bool:  # noqa: ANN401 - kombu's own

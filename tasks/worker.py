@@ -12,6 +12,7 @@ from celery import signals
 from outbox_core.bots import load_bots, observers, registry
 from outbox_core.cli.group import tell
 from outbox_core.domain.errors import ConfigurationError, OutboxError
+from tasks import clock
 from tasks.app import app, hints, outbox, settings, slice_hard_limit_s, stopping
 
 if TYPE_CHECKING:
@@ -68,12 +69,20 @@ def _tell_ready(**_given: object) -> None:
     bots = ", ".join(sorted(one.bot_id for one in registry)) or "none; set OUTBOX_BOTS"
     told = ", ".join(sorted(observers.ids())) or "none"
     _logger.info("outbox ready: database %s, bots: %s; observers: %s", settings.mongo_db, bots, told)
+    # Not before: an alarm that is raised before Celery has set up its logs reaches none of their handlers.
+    clock.look_aside("ready")
 
 
 @signals.worker_ready.connect
 def _prune_at_start(**_given: object) -> None:
     """Beat counts the hours from its own start: where it is restarted every day or so, they would never be over."""
     hints.prune()
+
+
+@signals.task_revoked.connect
+def _note_discarded(expired: bool = False, **_given: object) -> None:  # noqa: FBT001, FBT002 - the signal's
+    if expired:
+        clock.note_discarded()
 
 
 @signals.worker_shutting_down.connect

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis
+from tests.cluster.replica_set import ReplicaSet
 from tests.harness.on_mongo import MongoDatabases, MongoHarness, mongo_databases
 from tests.harness.twin import TwinHarness
 from tests.promises import pytest_configure  # noqa: F401 - pytest calls it
+from tests.simulation.crash.summary import pytest_terminal_summary  # noqa: F401 - pytest calls it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,20 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
     """A broker; a test that empties or kills it must not share it with a test that minds."""
     with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def three_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """A replica set of three real servers; take `replica_set`, which is well at the start of each test."""
+    with ReplicaSet(tmp_path_factory.mktemp("three")) as members:
+        yield members
+
+
+@pytest.fixture
+def replica_set(three_members: ReplicaSet) -> ReplicaSet:
+    """Three members that run, and hold the same: the test may disturb them."""
+    three_members.heal()
+    return three_members
 
 
 @pytest.fixture

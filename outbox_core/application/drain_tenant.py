@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from outbox_core.application.decide_batch import decide_batch
@@ -136,9 +137,11 @@ def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Seq
     # Beyond a full batch nothing was read, so nothing there is known to be missing.
     known_upto = seqs[-1] if len(seqs) == limits.event_batch else head.last_seq
     fillable = min(over_age(cursor.marks, cursor.now, limits.gap_grace), known_upto)
-    missing = [seq for first, last in missing_between(cursor.seq, seqs, fillable) for seq in range(first, last + 1)]
+    holes = missing_between(cursor.seq, seqs, fillable)
+    # No more of them than one look fills: a counter that somebody set wrong may be ahead by any number.
+    missing = list(islice((seq for first, last in holes for seq in range(first, last + 1)), _FILL_CHUNK))
     if missing:
-        _fill(store, missing[:_FILL_CHUNK])
+        _fill(store, missing)
         # The cursor moves only over numbers that were read, never over numbers just written.
         return DrainReport(Step.AGAIN, cursor.seq)
     mark = Mark(head.last_seq, head.now)

@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 def execute_effect(store: TenantStore, runtime: Runtime, hand: Hand, effect: Effect, known: Known) -> Settlement | None:
     """Decide and run one row; return what is to be written for it, None where that is done, or lost, already.
 
-    Never raises for what a bot does. Source: the execution of the effect outbox decision, docs/decisions/0001.
+    Never raises for what a bot does; ClaimLostError says that the row is another's, and that nothing was written.
+    Source: the execution of the effect outbox decision, docs/decisions/0001.
     """
     try:
         outcome = _outcome(store, runtime, hand, effect, known)
-    except (ClaimLostError, UnclearCommitError):
-        # Lost: the row is another's. Unclear: what is stored tells the next claim of it.
+    except ClaimLostError:
+        raise
+    except UnclearCommitError:
+        # What is stored tells the next claim of it.
         return None
     except TransientError as error:
         outcome = contended(runtime, effect, hand.server_now(), error)
@@ -92,6 +95,9 @@ def _launch(  # noqa: PLR0911 - one line a verdict, in the order in which they a
         not_consumed = consume_labels(store, runtime, hand, effect, rule.consume_labels)
         if not_consumed is not None:
             return not_consumed
+        if hand.lease_is_over:
+            # The transaction outlasted the lease: whoever has the row now finds its mark, and launches (E27).
+            return None
     launch = Launch(bot=bot, effect=effect, rule=rule, event=event, started_at=hand.server_now())
     return launch_bot(store, runtime, hand, launch)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from outbox_core.domain.effect import Claim, Settlement
@@ -26,6 +26,7 @@ class Hand:
         self._waiting = dict.fromkeys(effect.effect_id for effect in claim.effects)
         self._running: str | None = None
         self._running_until = 0.0
+        self._running_lease_ends = 0.0
         self._unrenewed: set[str] = set()
         self._leaving: list[str] = []
         self._gave_back = False
@@ -35,6 +36,15 @@ class Hand:
     def lease_ends(self) -> float:
         """Until when the rows are ours, on the clock's monotonic time."""
         return self._lease_ends
+
+    @property
+    def lease_is_over(self) -> bool:
+        """The row that runs may be another's: it begins nothing any more.
+
+        Beyond its own limit it is renewed no more, while the rows that wait are.
+        """
+        with self._lock:
+            return self._clock.monotonic() >= self._running_lease_ends
 
     @property
     def gave_back(self) -> bool:
@@ -53,6 +63,7 @@ class Hand:
                 return False
             del self._waiting[effect_id]
             self._running, self._running_until = effect_id, now + limit.total_seconds()
+            self._running_lease_ends = self._lease_ends
             return True
 
     def leave_out(self, effect_id: str) -> None:
@@ -101,7 +112,9 @@ class Hand:
             held = [*self._waiting, *running, *self._decided]
             return [effect_id for effect_id in held if effect_id not in self._unrenewed]
 
-    def renewed(self, lease_ends: float) -> None:
-        """Note that the lease of what is in hand goes on until `lease_ends`."""
+    def renewed(self, effect_ids: Collection[str], lease_ends: float) -> None:
+        """Note that the lease of these, which `to_renew` gave, goes on until `lease_ends`."""
         with self._lock:
             self._lease_ends = lease_ends
+            if self._running in effect_ids:
+                self._running_lease_ends = lease_ends

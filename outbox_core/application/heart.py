@@ -86,5 +86,5 @@ class Heart:
         in_hand = self._hand.to_renew()
         lease = self._runtime.limits.effect_lease
         if in_hand and self._store.effects.renew(self._hand.claim, in_hand, lease) == len(in_hand):
-            self._hand.renewed(now + lease.total_seconds())
+            self._hand.renewed(in_hand, now + lease.total_seconds())
         self._extend_slot()

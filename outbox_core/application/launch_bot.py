@@ -80,9 +80,9 @@ class Launch:
 
 
 def launch_bot(store: TenantStore, runtime: Runtime, hand: Hand, launch: Launch) -> Outcome | None:
-    """Run the bot; return what it came to, None where that is written, or the row is lost, already.
+    """Run the bot; return what it came to, None where that is written already, or unclear.
 
-    Never raises for what a bot does.
+    Never raises for what a bot does; ClaimLostError where the row is another's.
     """
     if launch.bot.transactional:
         return _in_transaction(store, runtime, hand, launch)
@@ -101,7 +101,7 @@ def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: La
     # A renewal inside would undo the transaction, so the lease is set for the whole run before, once.
     hand.leave_out(effect.effect_id)
     if store.effects.renew(claim, [effect.effect_id], limit + TRANSACTIONAL_MARGIN) != 1:
-        return None
+        raise ClaimLostError(f"{effect.effect_id}: the claim does not hold the row any more")
     unused: list[int] = []
     try:
         with store.transactions.begin() as transaction:
@@ -111,8 +111,10 @@ def _in_transaction(store: TenantStore, runtime: Runtime, hand: Hand, launch: La
             finished = Delivered(launch.record(hand.server_now(), result))
             done = settlement(effect, finished, hand.server_now(), limits, jitter=1.0)
             inside.commit(lambda open_: store.effects.settle_in(open_, claim, effect.effect_id, done))
-    except (ClaimLostError, UnclearCommitError):
-        # Lost: the row is another's. Unclear: the next claim of it finds the run record, or runs it.
+    except ClaimLostError:
+        raise
+    except UnclearCommitError:
+        # The next claim of it finds the run record, or runs it.
         return None
     except (TransientError, EventConflictError) as error:
         return contended(runtime, effect, hand.server_now(), error)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.event import APP, Attributes, NewEvent, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from outbox_core.ports.runtime import Entropy
@@ -37,8 +38,8 @@ def new_event(  # noqa: PLR0913 - the keywords are the public form of an event
 
     Raises InvalidInputError that names what has the wrong form.
     """
-    if isinstance(labels, str):
-        raise InvalidInputError("labels must be a list of texts, not one text")
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InvalidInputError(f"labels must be a list of texts, not {labels!r:.80}")
     return NewEvent(
         event_id=event_id if event_id is not None else entropy.token(),
         attributes=Attributes(

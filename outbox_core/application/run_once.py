@@ -39,14 +39,15 @@ def run_once(
 ) -> Once[_Seen, _Made]:
     """Run `read`, then `write`, in one transaction; where the log has the event, only `read`.
 
-    `write` must write what `read` has read: whoever commits the same event meanwhile then collides with it, and whoever
-    committed it before is found. Both may run more than once. Asks a store that does not answer again for GAP_GRACE;
-    raises TransientError after that, and the same call may then be made again.
+    The log is asked in the transaction: by a read of its own it might not have an event yet whose change `read` sees.
+    `write` must write what `read` has read: whoever commits the same event meanwhile then collides with it. Both may
+    run more than once. Asks a store that does not answer again for GAP_GRACE; raises TransientError after that, and the
+    same call may then be made again.
     """
 
     def body(transaction: OutboxTransaction) -> tuple[_Seen, int | None, _Made | None, OutboxTransaction]:
         seen = read(transaction.transaction)
-        known = store.log.find([event_id]).get(event_id)
+        known = store.log.find([event_id], transaction.transaction).get(event_id)
         return seen, known, None if known is not None else write(transaction, seen), transaction
 
     seen, known, made, transaction = run_patiently(store, runtime, body)

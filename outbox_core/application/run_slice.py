@@ -15,7 +15,7 @@ from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.patience import patiently
 from outbox_core.domain.effect_lifecycle import State
-from outbox_core.domain.errors import TransientError
+from outbox_core.domain.errors import ClaimLostError, TransientError
 from outbox_core.ports.slots import Lane
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class _Turn:
         decided = None
         try:
             decided = execute_effect(self._store, self._runtime, self._hand, effect, known)
+        except ClaimLostError:
+            self._report.fenced_out += 1
+            _log_fenced_out(self._store.tenant_id, effect.effect_id)
         finally:
             self._hand.finish(effect.effect_id, decided)
 
@@ -176,7 +179,11 @@ def _log_settled(
     tenant_id: str, decided: Mapping[str, Settlement], owned: frozenset[str], fenced_out: frozenset[str]
 ) -> None:
     for effect_id in sorted(fenced_out):
-        _log.warning("tenant %s: effect %s was claimed by another worker; nothing is written", tenant_id, effect_id)
+        _log_fenced_out(tenant_id, effect_id)
     for effect_id in sorted(owned):
         if decided[effect_id].edge.target is State.FAILED:
             _log.warning("tenant %s: effect %s is parked: %s", tenant_id, effect_id, decided[effect_id].error)
+
+
+def _log_fenced_out(tenant_id: str, effect_id: str) -> None:
+    _log.warning("tenant %s: effect %s was claimed by another worker; nothing is written", tenant_id, effect_id)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
+from outbox_core.application.add_subscription import require_storable
 from outbox_core.domain.errors import InvalidInputError
-from outbox_core.domain.payload import require_json
 from outbox_core.domain.subscription import DIRECT, Match, Subscription
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_FILE_BYTES = 1024 * 1024
-MAX_VARS_BYTES = 64 * 1024
 
 _Terms = Annotated[tuple[StrictStr, ...], Field(max_length=1_000)]
 
@@ -94,8 +93,7 @@ def from_file(tenant: str, file: Path) -> Subscription:
 
 
 def _rule(tenant: str, given: _GivenRule) -> Subscription:
-    require_json(given.vars, "vars", MAX_VARS_BYTES)
-    return Subscription(
+    rule = Subscription(
         tenant_id=tenant,
         sub_id=given.id,
         bot_id=given.bot,
@@ -109,6 +107,9 @@ def _rule(tenant: str, given: _GivenRule) -> Subscription:
         origin=given.origin,
         created_by=given.created_by,
     )
+    # Before the store is asked for anything.
+    require_storable(rule)
+    return rule
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from outbox_core.domain.board import Binding
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.event import MACHINE_REASONS
 from outbox_core.domain.identity import require_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_COLUMNS = 100
 MAX_COLUMN_CHARS = 100
@@ -74,9 +71,7 @@ class CardDraft:
 
 def require_columns(columns: Iterable[str]) -> tuple[str, ...]:
     """Return a board's columns; raise InvalidInputError where one is no name, or two differ in nothing but case."""
-    if isinstance(columns, str):
-        raise InvalidInputError("columns must be a list of names, not one text")
-    named = tuple(require_column(column) for column in columns)
+    named = tuple(require_column(column) for column in _several(columns, "columns"))
     if not named:
         raise InvalidInputError("a board needs at least one column")
     if len(named) > MAX_COLUMNS:
@@ -93,14 +88,29 @@ def require_column(column: str) -> str:
 
 def require_labels(labels: Iterable[str], *, needed: bool = False) -> tuple[str, ...]:
     """Return labels; raise InvalidInputError where one is none, or there are none and one is needed."""
-    if isinstance(labels, str):
-        raise InvalidInputError("labels must be a list of texts, not one text")
-    named = tuple(require_line(label, "label", MAX_LABEL_CHARS) for label in labels)
+    named = tuple(require_line(label, "label", MAX_LABEL_CHARS) for label in _several(labels, "labels"))
     if needed and not named:
         raise InvalidInputError("name at least one label to add or to remove")
     if len(named) > MAX_LABELS:
         raise InvalidInputError(f"a card has at most {MAX_LABELS} labels, not {len(named)}")
     return named
+
+
+def _several(given: Iterable[str], what: str) -> Iterable[str]:
+    """One text would be taken for its letters."""
+    outside: object = given
+    if isinstance(outside, str) or not isinstance(outside, Iterable):
+        said = "one text" if isinstance(outside, str) else f"a {type(outside).__name__}"
+        raise InvalidInputError(f"{what} must be a list of texts, not {said}")
+    return given
+
+
+def require_reference(text: object, what: str) -> str:
+    """Return what names a board, a card or a column that may be there; InvalidInputError where nothing is named so.
+
+    It is no question of whether an id may have this form: what was never made is simply not found.
+    """
+    return require_text(text, what, _MAX_NAME_CHARS)
 
 
 def require_binding(kind: str, target: str) -> Binding:

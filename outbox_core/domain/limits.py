@@ -26,6 +26,10 @@ MAX_ERROR_CHARS = 2_000
 MAX_RULE_ATTRIBUTES_BYTES = 8 * 1024
 MAX_JSON_DEPTH = 64
 MAX_RESULT_BYTES = 64 * 1024
+MAX_VARS_BYTES = 64 * 1024
+MAX_RULE_BYTES = 1024 * 1024
+"""A rule with all its terms; a drain reads every rule of its tenant."""
+
 TRANSACTIONAL_MARGIN = timedelta(seconds=15)
 """What a transactional run's lease reaches beyond its time limit: its commit must land inside it."""
 

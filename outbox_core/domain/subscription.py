@@ -5,6 +5,7 @@ One `mismatch` serves the drain and the check at execution. It is pure and total
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from outbox_core.domain.identity import require_id
 from outbox_core.domain.sequence import Horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from datetime import datetime
 
     from outbox_core.domain.event import Attributes
@@ -57,9 +58,7 @@ class Match:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             terms = getattr(self, name)
-            # One text would be taken for its letters, and a rule that cannot be read again would match nothing.
-            if isinstance(terms, str) or not all(isinstance(term, str) for term in terms):
-                raise InvalidInputError(f"match: {name} takes a list of texts, not {str(terms)[:80]!r}")
+            _require_texts(terms, f"match: {name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +89,7 @@ class Subscription:
         require_id(self.tenant_id, "tenant")
         require_id(self.sub_id, "subscription id")
         require_id(self.bot_id, "bot id")
+        _require_forms(self)
         for name in (*self.vars, *([self.args_var] if self.args_var else ())):
             if not name.isidentifier():
                 msg = f"vars: {name!r} cannot be the name of an argument"
@@ -99,6 +99,30 @@ class Subscription:
         if self.args_var and self.args_var in self.vars:
             msg = f"args_var {self.args_var!r} is also one of vars"
             raise InvalidInputError(msg)
+
+
+def _require_texts(given: object, what: str) -> None:
+    """One text would be taken for its letters, and a rule that cannot be read again would match nothing."""
+    if not isinstance(given, tuple | list) or not all(isinstance(one, str) for one in given):
+        raise InvalidInputError(f"{what} takes a list of texts, not {given!r:.80}")
+
+
+def _require_forms(rule: Subscription) -> None:
+    """What has another form is only noticed where the rule is read again, and would then match nothing."""
+    forms: dict[str, tuple[type, str]] = {
+        **dict.fromkeys(("repo", "mode", "args_var", "origin", "created_by"), (str, "text")),
+        "match": (Match, "a Match"),
+        "vars": (Mapping, "a mapping"),
+        "enabled": (bool, "true or false"),
+    }
+    for field_name, (form, said) in forms.items():
+        if not isinstance(value := getattr(rule, field_name), form):
+            raise InvalidInputError(f"{field_name} must be {said}, not a {type(value).__name__}")
+    _require_texts(rule.consume_labels, "consume_labels")
+    names: Iterable[object] = rule.vars
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"vars: {name!r:.80} cannot be the name of an argument")
 
 
 def differences(known: Subscription, given: Subscription) -> list[str]:

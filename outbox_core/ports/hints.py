@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from outbox_core.ports.slots import Lane
 
 
 class Hints(Protocol):
-    """No call blocks, and none raises: what cannot be sent is dropped, and a tick covers it.
+    """No call raises; what cannot be sent is dropped, and a tick covers it.
 
-    Each returns whether it took the hint; where it did not, who offered a slot gives it back.
+    All but `waiting` never block. Each returns whether it took the hint; where it did not, who offered a slot gives
+    it back.
     """
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
@@ -25,6 +29,10 @@ class Hints(Protocol):
 
     def wake(self, tenant_id: str) -> bool:
         """Say that a tenant's lifecycle stream has grown: its consumers may be woken."""
+        ...
+
+    def waiting(self, lane: Lane) -> int:
+        """Return how many hints of this lane wait for a worker, 0 where that cannot be told within a second."""
         ...
 
 
@@ -46,3 +54,7 @@ class NoHints:
     def wake(self, tenant_id: str) -> bool:  # noqa: ARG002 - the port's name
         """Take nothing."""
         return False
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        """Return 0."""
+        return 0

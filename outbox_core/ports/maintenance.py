@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from outbox_core.ports.slots import Lane
 
 
 class Maintenance(Protocol):
     """Every call may raise TransientError. A page of tenants is ascending, from above `after`."""
+
+    def now(self) -> datetime:
+        """Return the server's time; nothing decides by it, it tells whether a process's clock is off."""
+        ...
 
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """Take the tick of this name if it is due by the server's clock, and set the next one `interval` ahead.

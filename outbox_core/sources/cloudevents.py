@@ -26,6 +26,7 @@ from pydantic_core import from_json
 from outbox_core.application.append_events import check_event
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.event import CLOUDEVENTS, Attributes, NewEvent, Snapshot
+from outbox_core.sources.request import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,12 +85,13 @@ def read_body(headers: Mapping[str, str], raw: bytes, limits: Limits) -> NewEven
 
     Header names are compared without case. Raises InvalidInputError as `read_json` does, and for a batch.
     """
-    kind = _content_type(headers)
+    named = named_headers(headers, raw)
+    kind = _content_type(named)
     if kind.startswith(_BATCHED):
         raise InvalidInputError("the body is a batch; take it with ingest_cloudevents")
     _require_size(raw)
     if not kind.startswith(_STRUCTURED):
-        return _read_binary(headers, raw, limits)
+        return _read_binary(named, raw, limits)
     _require_json_format(kind)
     return read_json(parse(raw), limits)
 
@@ -99,9 +101,10 @@ def read_bodies(headers: Mapping[str, str], raw: bytes, limits: Limits) -> list[
 
     Raises InvalidInputError as `read_body` does; one event that is wrong makes the whole batch wrong.
     """
-    kind = _content_type(headers)
+    named = named_headers(headers, raw)
+    kind = _content_type(named)
     if not kind.startswith(_BATCHED):
-        return [read_body(headers, raw, limits)]
+        return [read_body(named, raw, limits)]
     _require_size(raw)
     _require_json_format(kind)
     batch = parse(raw)
@@ -128,8 +131,7 @@ def parse(raw: bytes) -> object:
 def _read_binary(headers: Mapping[str, str], raw: bytes, limits: Limits) -> NewEvent:
     """Attributes stand in ce-* headers, the data is the body."""
     attributes: dict[str, Any] = {}
-    for header, value in headers.items():
-        name = header.lower()
+    for name, value in headers.items():
         if name.startswith(_HEADER_PREFIX):
             attributes[name.removeprefix(_HEADER_PREFIX)] = _unquoted(name, value)
     if not attributes:
@@ -139,7 +141,7 @@ def _read_binary(headers: Mapping[str, str], raw: bytes, limits: Limits) -> NewE
     # In this mode the content type is the attribute; a ce- header of that name must not be there.
     if "datacontenttype" in attributes:
         raise InvalidInputError("ce-datacontenttype is no header; give Content-Type")
-    kind = _header(headers, "content-type")
+    kind = headers.get("content-type", "")
     if kind:
         attributes["datacontenttype"] = kind
     return _event(attributes, _body_data(kind, raw), limits)
@@ -149,6 +151,8 @@ def _body_data(kind: str, raw: bytes) -> dict[str, Any]:
     """Return a binary mode's body as the JSON form has it: JSON and text as `data`, anything else as `data_base64`."""
     if not raw:
         return {}
+    if kind and _MEDIA_TYPE.fullmatch(kind) is None:
+        raise InvalidInputError("Content-Type is no media type; use for example application/json")
     media = Message()
     media["Content-Type"] = kind or "application/json"
     media_type = media.get_content_type()
@@ -283,11 +287,7 @@ def _require_json_format(kind: str) -> None:
 
 
 def _content_type(headers: Mapping[str, str]) -> str:
-    return _header(headers, "content-type").strip().lower()
-
-
-def _header(headers: Mapping[str, str], wanted: str) -> str:
-    return next((value for name, value in headers.items() if name.lower() == wanted), "")
+    return headers.get("content-type", "").strip().lower()
 
 
 def _unquoted(name: str, value: str) -> str:

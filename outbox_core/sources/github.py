@@ -16,6 +16,7 @@ from outbox_core.domain.identity import fitting_id
 from outbox_core.sources.github_items import read_item
 from outbox_core.sources.github_kinds import CARD_KINDS, COMMENT_KINDS, CONCERNS_NO_CARD, ITEM_KINDS, OTHER_KINDS
 from outbox_core.sources.github_payloads import read_payload
+from outbox_core.sources.request import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +49,8 @@ def read_delivery(
             not have, or lacks what its kind must have; one line that says what to do.
         ConfigurationError: the secret is empty, which would take any signature for granted.
     """
+    named = named_headers(headers, raw)
     require_size(len(raw), max_bytes)
-    named = {name.lower(): value for name, value in headers.items()}
     if secret is not None:
         require_signature(named.get("x-hub-signature-256"), raw, secret)
     kind = _required(named, "X-GitHub-Event")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -48,26 +49,38 @@ class Stack:
         self.broker_url = settings["OUTBOX_BROKER_URL"]
         self._supervisor = supervisor
         self._started = 0
+        self.program = ["celery"]
+        """The module that processes run from now on, with its first arguments; see shifted_clock."""
         self.outbox = Outbox.from_settings()
 
-    def worker(self, *, processes: int = 2, pool: str = "prefork") -> Process:
-        """Start a worker, and return when it takes work."""
+    def worker(self, *, processes: int = 2, pool: str = "prefork", **variables: str) -> Process:
+        """Start a worker, with these variables beside the deployment's, and return when it takes work."""
         options = [f"--concurrency={processes}", f"--pool={pool}", "--without-gossip", "--without-mingle"]
-        return self._start("worker", [*options, "-n", f"w{self._started}@test"], " ready.")
+        return self._start("worker", [*options, "-n", f"w{self._started}@test"], " ready.", variables)
 
-    def beat(self) -> Process:
+    def beat(self, **variables: str) -> Process:
         """Start a beat, and return when it ticks."""
-        return self._start("beat", [], "beat: Starting")
+        return self._start("beat", [], "beat: Starting", variables)
 
-    def celery(self, *words: str, name: str) -> Process:
+    def celery(self, *words: str, name: str, **variables: str) -> Process:
         """Start a celery command, and return at once."""
-        self._started += 1
-        argv = [sys.executable, "-m", "celery", "-A", "tasks", *words]
-        log = self.folder / f"{name}-{self._started}.log"
-        return self._supervisor.spawn(name, argv, log=log, cwd=ROOT, stop_grace=STOP_GRACE)
+        module, *first = self.program
+        return self.python(module, *first, "-A", "tasks", *words, name=name, **variables)
 
-    def _start(self, command: str, options: list[str], ready: str) -> Process:
-        process = self.celery(command, "--loglevel=INFO", *options, name=command)
+    def python(self, module: str, *words: str, name: str, **variables: str) -> Process:
+        """Start a module as a program, and return at once."""
+        self._started += 1
+        argv = [sys.executable, "-m", module, *words]
+        log = self.folder / f"{name}-{self._started}.log"
+        environment = {**os.environ, **variables} if variables else None
+        return self._supervisor.spawn(name, argv, log=log, cwd=ROOT, stop_grace=STOP_GRACE, env=environment)
+
+    def forget(self, process: Process) -> None:
+        """Take a process that has ended off the books."""
+        self._supervisor.forget(process)
+
+    def _start(self, command: str, options: list[str], ready: str, variables: dict[str, str]) -> Process:
+        process = self.celery(command, "--loglevel=INFO", *options, name=command, **variables)
         process.await_ready(lambda: ready in process.log.read_text("utf-8", "replace"), READY_WITHIN)
         return process
 

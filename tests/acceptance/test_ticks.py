@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from celery import Celery
-from kombu.entity import Queue
 
-from outbox_core.bootstrap import Outbox
 from outbox_core.domain.limits import Limits
-from tasks import transport
-from tasks.hints import CeleryHints
+from tests.acceptance.application import hinting_outbox
 from tests.acceptance.stack import running_stack
 from tests.waiting import wait_until
 
@@ -87,18 +83,6 @@ def test_two_beats_of_which_one_is_killed_and_restarted_double_nothing_and_leave
     assert set(frail_stack.runs.values()) == {1}
     store = frail_stack.outbox.tenant("acme")
     assert store.progress.load().seq == store.log.head().last_seq == 30
-
-
-def hinting_outbox(broker_url: str) -> Outbox:
-    """An outbox as an application has it that imports `tasks`, without the settings which that read at its import."""
-    transport.register()
-    app = Celery("application", broker=broker_url)
-    app.conf.update(
-        task_queues=[Queue("drain"), Queue("effects")],  # type: ignore[no-untyped-call]  # kombu's
-        task_default_queue="drain",
-        task_routes={"outbox.drain_tenant": {"queue": "drain"}, "outbox.run_slice": {"queue": "effects"}},
-    )
-    return Outbox.from_settings(hints=CeleryHints(app, 600))
 
 
 @pytest.mark.promise("E16", "C01")

@@ -26,7 +26,8 @@ NAMED_EDGES = {
     "outbox_core/application/launch_bot.py": (2, "a bot's call, in a transaction and not: retried"),
     "outbox_core/application/project_move.py": (1, "a projector's call: retried"),
     "outbox_core/bots.py": (1, "importing a module of bots: the worker ends with one line that names it"),
-    "tasks/hints.py": (2, "the hint queue: sending a hint, and closing what failed; a tick covers it"),
+    "tasks/beat.py": (1, "a look into a queue: beat sends as it would without one"),
+    "tasks/hints.py": (3, "the hint queue: sending, asking what waits, closing what failed; a tick covers it"),
 }
 """Foreign code and threads, where an error of any kind must be seen to. How often each file catches, and why."""
 
@@ -107,6 +108,7 @@ def test_the_drivers_errors_are_named_only_where_a_reason_is_given() -> None:
 def test_the_calls_that_span_tenants_are_a_short_closed_list() -> None:
     assert [name for name in vars(Store) if not name.startswith("_")] == ["maintenance", "tenant"]
     assert set(port_methods(Maintenance)) == {
+        "now",  # The server's clock belongs to no tenant.
         "tick_due",  # The ticks belong to no tenant.
         "undrained_tenants",  # Tenants' names alone.
         "due_tenants",  # As above.

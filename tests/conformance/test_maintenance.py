@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 INTERVAL = timedelta(seconds=5)
 
 
+@pytest.mark.promise("C06", "E31")
+def test_the_servers_time_is_told_as_it_is_whatever_a_processes_clock_says(harness: Harness) -> None:
+    before = harness.now()
+    told = harness.store.maintenance.now()
+    assert before <= told <= harness.now()
+    assert told.tzinfo is not None
+
+
 def test_of_any_number_of_beats_one_gets_the_tick(harness: Harness) -> None:
     tick = harness.store.maintenance.tick_due
     with ThreadPoolExecutor(8) as pool:

@@ -65,22 +65,31 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What strikes at the n-th call (from 1), or at each call of a name: a Death, or a TransientError."""
+    """What strikes at the n-th call (from 1), or at each call of a name: a Death, or a TransientError.
+
+    `then` happens first, while the caller stands still: with an `error` of None the caller goes on afterwards, as a
+    process that was only stalled.
+    """
 
     at: int | str
     when: When
-    error: type[BaseException] = Death
+    error: type[BaseException] | None = Death
     times: int = 1
+    then: Callable[[], object] | None = None
 
 
 class FaultyStore:
     """Implements ports.store.Store over another one: it counts the calls and strikes where it was told to.
 
-    `calls` holds the names of the calls so far, as `log.allocate`. After a Death every call dies.
+    `calls` holds the names of the calls so far, as `log.allocate`, `landed` of those that happened, and `answered` of
+    those whose caller has its answer. After a Death every call dies. `open` holds the transactions that are open.
     """
 
     def __init__(self, store: Store, *faults: Fault) -> None:
         self.calls: list[str] = []
+        self.landed: list[str] = []
+        self.answered: list[str] = []
+        self.open: list[Transaction] = []
         self.dead = False
         self._store = store
         self._left = {fault: fault.times for fault in faults}
@@ -100,6 +109,10 @@ class FaultyStore:
         proxies = {name: self._proxy(name, protocol, getattr(store, name)) for name, protocol in PORTS.items()}
         return replace(store, **proxies)
 
+    def foreign(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a call that is none of the store's, counted and struck as they are: a bot's, a caller's commit."""
+        return self._call(name, function)
+
     def _proxy(self, name: str, protocol: type, port: object) -> Any:  # noqa: ANN401 - it stands for any port
         proxy = _Proxy()
         for method in port_methods(protocol):
@@ -112,8 +125,15 @@ class FaultyStore:
         def call(*args: object, **kwargs: object) -> object:
             number = self._count(name)
             self._strike(name, number, When.BEFORE)
-            answer = method(*map(_own, args), **{key: _own(value) for key, value in kwargs.items()})
+            try:
+                answer = method(*map(_own, args), **{key: _own(value) for key, value in kwargs.items()})
+            except Exception:
+                # That is an answer as well, and it may be lost.
+                self._strike(name, number, When.AFTER)
+                raise
+            self.landed.append(name)
             self._strike(name, number, When.AFTER)
+            self.answered.append(name)
             return answer
 
         return call
@@ -124,8 +144,12 @@ class FaultyStore:
             number = self._count("transactions.begin")
             self._strike("transactions.begin", number, When.BEFORE)
             with port.begin() as transaction:
-                self._strike("transactions.begin", number, When.AFTER)
-                yield _FaultyTransaction(transaction, self._call("transaction.commit", transaction.commit))
+                self.open.append(transaction)
+                try:
+                    self._strike("transactions.begin", number, When.AFTER)
+                    yield _FaultyTransaction(transaction, self._call("transaction.commit", transaction.commit))
+                finally:
+                    self.open.remove(transaction)
 
         return begin
 
@@ -139,6 +163,10 @@ class FaultyStore:
         for fault, left in self._left.items():
             if left and fault.when is when and fault.at in {name, number}:
                 self._left[fault] = left - 1
+                if fault.then is not None:
+                    fault.then()
+                if fault.error is None:
+                    continue
                 self.dead = self.dead or issubclass(fault.error, Death)
                 raise fault.error(f"{when.value} call {number}, {name}")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from outbox_core.ports.runtime import Clock
+    from outbox_core.ports.slots import Lane
 
 
 class MovableClock:
@@ -81,6 +82,7 @@ class RecordingHints:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
+        self.waits: dict[Lane, int] = {}
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
         self.sent.append(("drain", tenant_id, token))
@@ -97,6 +99,9 @@ class RecordingHints:
     def wake(self, tenant_id: str) -> bool:
         self.sent.append(("wake", tenant_id, None))
         return True
+
+    def waiting(self, lane: Lane) -> int:
+        return self.waits.get(lane, 0)
 
 
 class KnownProjectors:

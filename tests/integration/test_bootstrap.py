@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from outbox_core.embedded import EmbeddedMongo
+    from outbox_core.ports.slots import Lane
 
 
 class Heard:
@@ -35,6 +36,15 @@ class Heard:
     def slice(self, tenant_id: str, token: str) -> bool:
         self.slices.append((tenant_id, token))
         return True
+
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:  # noqa: ARG002 - the port's names
+        return False
+
+    def wake(self, tenant_id: str) -> bool:  # noqa: ARG002 - the port's name
+        return False
+
+    def waiting(self, lane: Lane) -> int:  # noqa: ARG002 - the port's name
+        return 0
 
 
 @pytest.fixture

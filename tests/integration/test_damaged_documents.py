@@ -5,15 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import bson
 import pytest
+from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
+from bson.raw_bson import RawBSONDocument
 
 from outbox_core.application.add_subscription import add_subscription
+from outbox_core.application.drain_tenant import drain_tenant
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_slice import run_slice
 from outbox_core.boards import Boards
 from outbox_core.domain.errors import InvariantError, TransientError
+from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME, OTHER
 from tests.harness.examples import claim, materialize, subscription
 from tests.simulation.play import append, cursor_of, drain_whole
@@ -170,6 +175,67 @@ def test_a_missing_field_has_its_default_and_a_count_may_be_a_double(
     append(store, runtime, "b")
     drain_whole(store, runtime)
     assert {row["event_id"] for row in mongo_harness.raw("trigger_effects", state="pending")} == {"a", "b"}
+
+
+NO_TEXT = "\ud800no text"
+"""Written as bytes that are no text."""
+
+
+def put_no_text(harness: MongoHarness, collection: str, document: dict[str, Any]) -> None:
+    placed = {name: "@@@@" if value == NO_TEXT else value for name, value in document.items()}
+    options = CodecOptions(document_class=RawBSONDocument, unicode_decode_error_handler="replace")
+    raw = RawBSONDocument(bson.encode(placed).replace(b"@@@@", b"\xff\xff\xff\xff"), options)
+    harness.database[collection].insert_one(raw)
+
+
+@pytest.mark.promise("E16", "L21")
+@pytest.mark.parametrize("tenant", [NO_TEXT, "no tenant", "acme|other", "../x"])
+def test_documents_of_no_tenant_end_no_tick_of_the_others(mongo_harness: MongoHarness, tenant: str) -> None:
+    now = mongo_harness.now()
+    append(mongo_harness.other, mongo_harness.runtime(), "e")
+    materialize(mongo_harness.other, 1, now=now)
+    put_no_text(
+        mongo_harness, "event_sequences", {"_id": tenant, "tenant_id": tenant, "last_seq": 9, "undrained": True}
+    )
+    row = {"_id": "forged", "tenant_id": tenant, "state": "pending", "not_before": LONG_AGO}
+    put_no_text(mongo_harness, "trigger_effects", row)
+    maintenance = mongo_harness.store.maintenance
+    assert maintenance.undrained_tenants("", 10) == [OTHER]
+    assert maintenance.due_tenants() == [OTHER]
+    assert maintenance.lagging_tenants("", 10) == ([], "")
+
+
+@pytest.mark.promise("E16")
+def test_a_tick_of_bytes_that_are_no_text_is_due_and_mended(mongo_harness: MongoHarness) -> None:
+    put_no_text(mongo_harness, "ticks", {"_id": "drain", "next_at": NO_TEXT})
+    tick = mongo_harness.store.maintenance
+    assert [tick.tick_due("drain", timedelta(seconds=3)) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.promise("E42")
+@pytest.mark.parametrize("damage", [{}, {"token": None}, {"token": ["t"]}])
+def test_a_slot_without_its_token_is_held_by_nobody_and_the_others_are_free(
+    mongo_harness: MongoHarness, damage: Mapping[str, object]
+) -> None:
+    slot = {"until": mongo_harness.now() + timedelta(seconds=20), **damage}
+    mongo_harness.put_raw("tenant_slots", {"_id": ACME, "tenant_id": ACME, "slice": [slot]})
+    slots = mongo_harness.acme.slots
+    token = slots.take(Lane.SLICE, timedelta(seconds=20))
+    assert token is not None
+    assert not slots.extend(Lane.SLICE, "another", timedelta(seconds=20))
+    assert slots.extend(Lane.SLICE, token, timedelta(seconds=20))
+
+
+@pytest.mark.promise("E04")
+def test_a_counter_that_somebody_set_far_ahead_fills_no_memory(mongo_harness: MongoHarness) -> None:
+    store, runtime = mongo_harness.acme, mongo_harness.runtime()
+    append(store, runtime, "e")
+    mongo_harness.change("event_sequences", ACME, last_seq=2**53)
+    drain_tenant(store, runtime)
+    mongo_harness.advance(timedelta(minutes=1))
+    report = drain_tenant(store, runtime)
+    assert report is not None
+    assert report.reached_seq >= 1
 
 
 @pytest.mark.promise("E12")

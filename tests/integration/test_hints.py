@@ -14,6 +14,7 @@ from celery import Celery
 from kombu.entity import Queue
 
 from outbox_core.embedded import EmbeddedRedis
+from outbox_core.ports.slots import Lane
 from tasks import transport
 from tasks.hints import BackgroundSender, CeleryHints
 from tests.waiting import wait_until
@@ -148,6 +149,9 @@ def test_hints_reach_their_queues_also_after_the_broker_was_emptied(redis_server
         hints.slice("acme", "token")
         assert hints.flush(5)
         assert (client.llen("drain"), client.llen("effects")) == (1, 1)
+        hints.slice("acme", "another")
+        assert hints.flush(5)
+        assert (hints.waiting(Lane.DRAIN), hints.waiting(Lane.SLICE)) == (1, 2)
         client.flushdb()
         hints.drain("acme")
         assert hints.flush(5)
@@ -172,6 +176,9 @@ def test_a_silent_broker_delays_a_hint_by_nothing_and_its_thread_by_a_second_at_
     hints.drain("acme")
     assert time.monotonic() - started < 0.1
     wait_until(lambda: background.dropped == 1, timeout=3)
+    started = time.monotonic()
+    assert hints.waiting(Lane.SLICE) == 0
+    assert time.monotonic() - started < 3
 
 
 @pytest.mark.promise("C03")

@@ -271,8 +271,8 @@ def test_a_delivery_that_another_process_took_meanwhile_brings_no_label_back(pla
     """It is taken, and its label consumed, between this process's looks at the card and at the log."""
     one, raced = labeled("bug", "d-1"), list[tuple[int, bool]]()
 
-    def find_late(event_ids: list[str]) -> object:
-        found = place.tenant.log.find(event_ids)
+    def find_late(event_ids: list[str], *transaction: Any) -> object:  # noqa: ANN401 - the store's own
+        found = place.tenant.log.find(event_ids, *transaction)
         if not raced:
             raced.append(place.ingest(one))
             place.ingest(labeled("bug", "d-2", action="unlabeled"))

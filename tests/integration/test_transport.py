@@ -12,6 +12,8 @@ from kombu.transport import redis as upstream
 from tasks import transport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from outbox_core.embedded import EmbeddedRedis
 
 
@@ -27,21 +29,41 @@ def closed_channel(url: str, transport_class: type) -> Any:  # noqa: ANN401 - ko
     return channel
 
 
+def abandoned_channel(url: str, transport_class: type) -> Any:  # noqa: ANN401 - kombu's
+    """A channel whose own closing failed, since giving its messages back met the dead broker: it keeps its transport,
+    which has lost the connection."""
+    connection = connect(url, transport=transport_class)
+    channel = connection.channel()
+
+    def close() -> None:
+        raise ConnectionResetError
+
+    channel.close = close
+    connection.collect()
+    assert channel.connection is not None
+    assert channel.connection.client is None
+    return channel
+
+
 @pytest.mark.promise("C03")
 @pytest.mark.scenario(36)
-def test_upstream_still_takes_a_closed_connection_for_a_fault_of_the_program(redis_server: EmbeddedRedis) -> None:
+@pytest.mark.parametrize("channel_of", [closed_channel, abandoned_channel])
+def test_upstream_still_takes_a_closed_connection_for_a_fault_of_the_program(
+    channel_of: Callable[[str, type], Any], redis_server: EmbeddedRedis
+) -> None:
     """Where this fails, kombu has mended it: tasks/transport.py can go."""
-    channel = closed_channel(redis_server.url, upstream.Transport)
+    channel = channel_of(redis_server.url, upstream.Transport)
     with pytest.raises(AttributeError):
         channel._connparams()
 
 
 @pytest.mark.promise("C03")
 @pytest.mark.scenario(36)
+@pytest.mark.parametrize("channel_of", [closed_channel, abandoned_channel])
 def test_our_channel_reports_a_closed_connection_as_lost_which_makes_a_worker_reconnect(
-    redis_server: EmbeddedRedis,
+    channel_of: Callable[[str, type], Any], redis_server: EmbeddedRedis
 ) -> None:
-    channel = closed_channel(redis_server.url, transport.Transport)
+    channel = channel_of(redis_server.url, transport.Transport)
     with pytest.raises(redis.exceptions.ConnectionError) as caught:
         channel._connparams()
     assert isinstance(caught.value, transport.Transport.connection_errors)

@@ -136,3 +136,23 @@ def test_a_lease_that_was_renewed_for_some_rows_alone_is_not_counted_on(harness:
     harness.change("trigger_effects", ids[0], claim_id="another")
     heart._renew(harness.clock.monotonic() + 20)
     assert hand.lease_ends == renewed
+
+
+@pytest.mark.promise("E27", "E32")
+def test_what_runs_beyond_its_limit_has_not_the_lease_that_those_who_wait_were_given(harness: Harness) -> None:
+    """Stalled before its launch, it would else run beside the worker that took it over."""
+    ids = materialize(harness.acme, 2, now=harness.now())
+    hand = Hand(claim(harness.acme, 2, LEASE), harness.clock, LEASE)
+    heart = Heart(
+        harness.acme, harness.runtime(), hand, slice_ends=0.0, write_decided=lambda: None, extend_slot=lambda: None
+    )
+    assert hand.start(ids[0], timedelta(seconds=30))
+    harness.advance(timedelta(seconds=20))
+    heart._renew(harness.clock.monotonic())
+    harness.advance(timedelta(seconds=45))
+    over = [hand.lease_is_over]
+    heart._renew(harness.clock.monotonic())
+    harness.advance(timedelta(seconds=20))
+    over.append(hand.lease_is_over)
+    assert hand.start(ids[1], LEASE)
+    assert [*over, hand.lease_is_over] == [False, True, False]

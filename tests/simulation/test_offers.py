@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from outbox_core.application import enough_waits as enough_module
 from outbox_core.application import offer_drains as drains_module
 from outbox_core.application import repair_undrained as repair_module
 from outbox_core.application.add_subscription import add_subscription
@@ -186,6 +187,33 @@ def test_a_tenant_whose_slots_are_all_taken_is_offered_no_further_slice(harness:
     assert offered == [True] * cap + [False]
     assert len(harness.hints.sent) == cap
     assert harness.acme.slots.take(Lane.SLICE, hold) is None
+
+
+@pytest.mark.promise("C06")
+def test_while_more_waits_for_workers_than_the_due_could_have_made_ticks_offer_nothing_and_take_no_slot(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each SLOT_HOLD, as the slots of what waits end, each tenant would be offered once more."""
+    runtime, limits = harness.runtime(), harness.limits
+    append(harness.acme, runtime, "a")
+    materialize(harness.acme, 1, now=harness.now())
+    harness.hints.sent.clear()
+    harness.hints.waits = {Lane.SLICE: 1_000, Lane.DRAIN: 1_000}
+    assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [0, 0]
+    assert harness.hints.sent == []
+    slots = [harness.acme.slots.take(Lane.SLICE, limits.slot_hold) for _ in range(limits.tenant_slots)]
+    assert None not in slots
+    for token in slots:
+        harness.acme.slots.give_back(Lane.SLICE, str(token))
+    harness.hints.waits = {Lane.SLICE: 999, Lane.DRAIN: 999}
+    harness.advance(max(limits.drain_tick, limits.sweep_tick))
+    assert [offer_drains(harness.store, runtime), offer_slices(harness.store, runtime)] == [1, 1]
+    # As many as the due could have made are no surplus.
+    monkeypatch.setattr(enough_module, "ENOUGH", 1)
+    for waiting, offered in ((limits.tenant_slots, 0), (limits.tenant_slots - 1, 1)):
+        harness.hints.waits = {Lane.SLICE: waiting}
+        harness.advance(limits.sweep_tick)
+        assert offer_slices(harness.store, runtime) == offered
 
 
 @pytest.mark.promise("E42")

@@ -697,7 +697,9 @@ def test_an_event_missing_from_the_log_parks_its_row(harness: Harness) -> None:
 
 
 @pytest.mark.promise("E26", "E37")
-def test_a_transactional_bot_whose_row_is_another_claims_already_is_not_run(harness: Harness) -> None:
+def test_a_transactional_bot_whose_row_is_another_claims_already_is_not_run_and_its_worker_is_told(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
     runs: Counter[str] = Counter()
     (effect_id,) = owed(harness, "a")
 
@@ -706,9 +708,12 @@ def test_a_transactional_bot_whose_row_is_another_claims_already_is_not_run(harn
         return harness.acme.effects.renew(held, effect_ids, lease)
 
     runtime = harness.runtime({"bot": Bot(bot_id="bot", function=counting(runs), transactional=True)})
-    run_slice(with_calls(harness.acme, "effects", renew=lose_then_renew), runtime)
+    report = run_slice(with_calls(harness.acme, "effects", renew=lose_then_renew), runtime)
     assert not runs
     assert harness.row(effect_id)["claim_id"] == "another"
+    assert report is not None
+    assert (report.settled, report.fenced_out) == (0, 1)
+    assert f"effect {effect_id} was claimed by another worker; nothing is written" in caplog.text
 
 
 @pytest.mark.promise("E37")

@@ -83,7 +83,7 @@ def test_the_configuration_is_the_one_that_survived() -> None:
         "task_create_missing_queues": False,
         "broker_channel_error_retry": True,
         "worker_send_task_events": True,
-        "beat_scheduler": "celery.beat:Scheduler",
+        "beat_scheduler": "tasks.beat:Scheduler",
     }
 
 

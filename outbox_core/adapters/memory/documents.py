@@ -157,7 +157,7 @@ def storable(value: Any, depth: int = 0) -> Any:  # noqa: ANN401 - any value
             return int(value)
         case str():
             value.encode()  # A lone surrogate is a UnicodeEncodeError, which is a ValueError.
-            return str(value)
+            return str.__str__(value)  # The text itself, whatever a subclass (an enum's member) prints as.
         case datetime():
             return truncated(value)
         case dict():

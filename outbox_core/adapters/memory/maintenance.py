@@ -30,6 +30,10 @@ class MemoryMaintenance:
         self._limits = limits
         self._entropy = entropy
 
+    def now(self) -> datetime:
+        """See the port."""
+        return self._database.clock.now()
+
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """See the port."""
         with self._database.lock:

@@ -27,6 +27,9 @@ CODEC = CodecOptions[dict[str, Any]](
 )
 """Dates outside Python's years come as plain milliseconds, so that one such document does not stop its batch."""
 
+TOLERANT = CODEC.with_options(unicode_decode_error_handler="replace")
+"""For reads that span tenants: bytes that are no text, in a document of one, must not end them for all."""
+
 
 def connect(url: str, db_name: str, limits: Limits) -> Database[dict[str, Any]]:
     """Return the database handle; nothing is sent yet.

@@ -41,7 +41,6 @@ _REFUSED_FOR_GOOD = frozenset(
     }
 )
 _TRANSACTION_LABEL = "TransientTransactionError"
-_UNKNOWN_COMMIT_LABEL = "UnknownTransactionCommitResult"
 
 DRIVER_ERRORS = (PyMongoError, BSONError, OverflowError)
 """What a call of the driver may raise; OverflowError is an integer over 64 bits."""
@@ -52,11 +51,6 @@ class RunAgainError(ContentionError, PyMongoError):
 
     def __init__(self, text: str) -> None:
         PyMongoError.__init__(self, text, [_TRANSACTION_LABEL])
-
-
-def commit_is_unclear(error: BaseException) -> bool:
-    """Say whether a commit may have happened although it raised."""
-    return isinstance(error, PyMongoError) and error.has_error_label(_UNKNOWN_COMMIT_LABEL)
 
 
 def is_contention(error: BaseException) -> bool:

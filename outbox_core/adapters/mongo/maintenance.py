@@ -6,8 +6,10 @@ from datetime import datetime
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from bson.datetime_ms import DatetimeMS
 from pymongo.errors import DuplicateKeyError
 
+from outbox_core.adapters.mongo.client import TOLERANT
 from outbox_core.adapters.mongo.consumers_due import due_consumers
 from outbox_core.adapters.mongo.edges import LAST_DATE, NOW
 from outbox_core.adapters.mongo.errors import translated
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from pymongo.collection import Collection
     from pymongo.database import Database
 
     from outbox_core.domain.limits import Limits
@@ -36,9 +39,15 @@ class MongoMaintenance:
         self._limits = limits
         self._entropy = entropy
 
+    def now(self) -> datetime:
+        """See the port."""
+        with translated():
+            now: datetime = self._database.aggregate([{"$documents": [{"now": NOW}]}]).next()["now"]
+        return now
+
     def tick_due(self, name: str, interval: timedelta) -> bool:
         """See the port."""
-        ticks, ahead = self._database["ticks"], int(interval.total_seconds() * 1000)
+        ticks, ahead = self._tolerant("ticks"), int(interval.total_seconds() * 1000)
         # A read's time is that of its beginning: another beat's tick may have come, and been set, after that.
         reach = ahead + int(self._limits.op_timeout.total_seconds() * 1000)
         with translated():
@@ -49,7 +58,9 @@ class MongoMaintenance:
                 return False
             update = [{"$set": {"next_at": {"$add": [NOW, ahead]}}}]
             if found is not None:
-                return ticks.update_one({"_id": name, "next_at": next_at}, update).modified_count == 1
+                # What is no date may come otherwise than it is stored, and is looked for by that alone.
+                read = next_at if isinstance(next_at, datetime | DatetimeMS) else {"$not": {"$type": "date"}}
+                return ticks.update_one({"_id": name, "next_at": read}, update).modified_count == 1
             try:
                 return ticks.update_one({"_id": name, "next_at": None}, update, upsert=True).upserted_id is not None
             except DuplicateKeyError:
@@ -59,8 +70,9 @@ class MongoMaintenance:
         """See the port."""
         query = {"undrained": True, "tenant_id": {"$gt": after}}
         with translated():
-            found = self._database["event_sequences"].find(query, {"_id": 0, "tenant_id": 1})
-            return [document["tenant_id"] for document in found.sort("tenant_id", 1).limit(limit)]
+            found = self._tolerant("event_sequences").find(query, {"_id": 0, "tenant_id": 1})
+            tenants = [document["tenant_id"] for document in found.sort("tenant_id", 1).limit(limit)]
+        return [tenant for tenant in tenants if is_id(tenant)]
 
     def due_tenants(self) -> Sequence[str]:
         """See the port."""
@@ -75,16 +87,17 @@ class MongoMaintenance:
                 {"$match": {"$expr": asked}},
             ]
             with translated():
-                for found in self._database["trigger_effects"].aggregate(pipeline):
+                for found in self._tolerant("trigger_effects").aggregate(pipeline):
                     tenant, place = found["_id"], _due_order(found.get("due"))
-                    due[tenant] = min(place, due.get(tenant, place))
+                    if is_id(tenant):
+                        due[tenant] = min(place, due.get(tenant, place))
         return sorted(due, key=lambda tenant: (due[tenant], tenant))
 
     def lagging_tenants(self, after: str, limit: int) -> tuple[Sequence[str], str]:
         """See the port."""
         with translated():
             counters = list(
-                self._database["event_sequences"]
+                self._tolerant("event_sequences")
                 .find({"_id": {"$gt": after}}, {"last_seq": _number("last_seq"), "undrained": 1})
                 .sort("_id", 1)
                 .limit(limit)
@@ -100,6 +113,9 @@ class MongoMaintenance:
             and counter["last_seq"] > reached.get(counter["_id"], 0)
         ]
         return lagging, ids[-1] if len(ids) == limit else ""
+
+    def _tolerant(self, collection: str) -> Collection[dict[str, Any]]:
+        return self._database[collection].with_options(codec_options=TOLERANT)
 
     def take_slots(self, lane: Lane, tenants: Sequence[str], hold: timedelta) -> Mapping[str, str]:
         """See the port."""

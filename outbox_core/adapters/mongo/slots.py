@@ -62,7 +62,8 @@ class MongoSlots:
                 {"$pull": {lane.value: {"token": token}}},
                 return_document=ReturnDocument.BEFORE,
             )
-        return before is not None and len(before[lane.value]) >= _cap(lane, self._limits)
+        slots = None if before is None else before[lane.value]
+        return isinstance(slots, list) and len(slots) >= _cap(lane, self._limits)
 
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
         renewed = {
@@ -157,4 +158,6 @@ def _ahead(duration: timedelta) -> dict[str, Any]:
 
 
 def _holds(document: Mapping[str, Any] | None, lane: Lane, token: str) -> bool:
-    return document is not None and any(slot["token"] == token for slot in document.get(lane.value, []))
+    """A slot that somebody has damaged is held by nobody, and ends with its time."""
+    slots = None if document is None else document.get(lane.value)
+    return isinstance(slots, list) and any(isinstance(slot, dict) and slot.get("token") == token for slot in slots)

@@ -15,7 +15,6 @@ from outbox_core.adapters.mongo.errors import (
     DRIVER_ERRORS,
     RunAgainError,
     as_outbox_error,
-    commit_is_unclear,
     is_contention,
     translated,
 )
@@ -69,8 +68,8 @@ class MongoTransaction:
             except DRIVER_ERRORS as error:
                 if is_contention(error):
                     raise as_outbox_error(error) from error
-                if not commit_is_unclear(error):
-                    raise as_outbox_error(error) from error
+                # Whatever else it says, it may have happened, and may be open still: a commit may be sent again, and
+                # is answered by what became of it.
                 if time.monotonic() >= give_up:
                     raise UnclearCommitError("the answer to a commit was lost") from error
                 time.sleep(0.05)
