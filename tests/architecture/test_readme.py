@@ -23,12 +23,13 @@ from tasks.app import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text("utf-8")
 DOCUMENTS = sorted(path.relative_to(ROOT) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
-def table(under: str) -> list[list[str]]:
+def table(under: str, document: str = README) -> list[list[str]]:
     """The rows of the first table under a heading, without its head."""
-    section = README.split(f"\n## {under}\n")[1].split("\n## ")[0]
+    section = document.split(f"\n## {under}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -45,9 +46,12 @@ def test_its_diagram_is_the_state_machine() -> None:
     assert [block.strip() for block in blocks("mermaid") if block.startswith("stateDiagram")] == [diagram()]
 
 
-def test_its_table_of_settings_is_the_settings_with_their_defaults() -> None:
-    shown = {name.strip("`"): default.strip("`") for name, default, _ in table("Configuration")}
+def test_the_reference_s_table_of_settings_is_the_settings_with_their_defaults() -> None:
+    shown = {name.strip("`"): default.strip("`") for name, default, _ in table("Configuration", REFERENCE)}
     assert sorted(shown) == sorted(variable_names())
+    assert {tuple(row) for row in table("Configuration and data")} < {
+        tuple(row) for row in table("Configuration", REFERENCE)
+    }
     for limit in dataclasses.fields(Limits):
         text = shown[f"OUTBOX_{limit.name.upper()}"]
         assert limit.default == (parse_duration if isinstance(limit.default, timedelta) else parse_count)(text)
@@ -62,9 +66,9 @@ def test_its_table_of_settings_is_the_settings_with_their_defaults() -> None:
     assert (shown["OUTBOX_WEBHOOK_ALLOW_PRIVATE"], settings.webhook_allow_private) == ("off", ())
 
 
-def test_its_table_of_collections_is_the_schema() -> None:
+def test_the_reference_s_table_of_collections_is_the_schema() -> None:
     made = {collection.name for step in STEPS for collection in step.collections}
-    assert {name.strip("`") for name, _ in table("Data")} == made | {"schema_versions"}
+    assert {name.strip("`") for name, _ in table("Data", REFERENCE)} == made | {"schema_versions"}
 
 
 def test_what_it_says_of_append_and_of_the_event_that_a_bot_receives_is_so() -> None:
@@ -111,10 +115,10 @@ def test_every_command_of_ours_that_a_document_shows_exists(document: Path) -> N
 
 def test_the_queues_it_names_are_the_queues() -> None:
     names = {queue.name for queue in app.conf.task_queues}
-    assert names == {"drain", "effects", "maintenance"}
+    assert names == {"drain", "effects", "lifecycle", "maintenance"}
     for choice in re.findall(r"-Q ([a-z,]+)", README):
         assert set(choice.split(",")) <= names
-    assert "the queues `drain`, `effects` and `maintenance`" in re.sub(r"\s+", " ", README)
+    assert "the queues `drain`, `effects`, `lifecycle` and `maintenance`" in re.sub(r"\s+", " ", README)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
