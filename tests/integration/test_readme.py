@@ -183,3 +183,11 @@ def test_terms_that_are_one_text_are_refused_rather_than_taken_for_their_letters
         "match: types takes a list of texts, not \"('order', 7)\"",
     ]
     assert shop.database["trigger_subscriptions"].count_documents({}) == 1
+
+
+@pytest.mark.promise("L22")
+def test_the_cache_of_the_readme_registers_itself_and_stops_when_its_process_ends(shop: Shop) -> None:
+    shop.module("shop.rules")
+    shop.module("shop.cache")
+    (row,) = shop.database["lifecycle_consumer_cursors"].find()
+    assert (row["consumer_id"], row["start"], row["tenant_id"]) == ("card-cache", "latest", "acme")
