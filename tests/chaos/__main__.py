@@ -30,7 +30,14 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True)
     seed = random.randrange(_SEEDS) if given.seed is None else given.seed  # noqa: S311 - no secret
     folder = Path(tempfile.mkdtemp(prefix="outbox-chaos-"))
-    run = Run(seed=seed, duration=timedelta(seconds=given.seconds), kinds=kinds, folder=folder, say=console.print)
+    run = Run(
+        seed=seed,
+        duration=timedelta(seconds=given.seconds),
+        kinds=kinds,
+        writers=given.writers,
+        folder=folder,
+        say=console.print,
+    )
     console.print(f"chaos: seed {seed}, {given.seconds:g} s, {len(kinds)} kinds of faults; logs in {folder}")
     kept = True
     try:
@@ -53,6 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120, help="how long faults are thrown")
     parser.add_argument("--seed", type=int, help="what decides the plan; random unless given")
     parser.add_argument("--faults", default="", help="kinds of faults, with commas; all unless given")
+    parser.add_argument("--writers", type=int, default=3, help="how many threads write, beside a process that does")
     parser.add_argument("--ledger", type=Path, help="a file for the figures, as JSON")
     parser.add_argument("--keep", action="store_true", help="leave the logs also where all is well")
     return parser.parse_args()

@@ -25,19 +25,24 @@ SLOW_LIMIT = timedelta(seconds=45)
 
 
 def note(phase: str, run: Run | Projection) -> None:
+    """Note a bot's start or end."""
+    write_line(EXECUTIONS, phase, run.effect_id, run.attempt)
+
+
+def write_line(journal: str, phase: str, what: str, attempt: int) -> None:
     """Write one line at once: lines of several processes do not mix. Its time is the kernel's, never a shifted one."""
     at = time.clock_gettime(time.CLOCK_REALTIME)
-    line = json.dumps([phase, run.effect_id, run.attempt, os.getpid(), at]) + "\n"
-    descriptor = os.open(FOLDER / EXECUTIONS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    line = json.dumps([phase, what, attempt, os.getpid(), at]) + "\n"
+    descriptor = os.open(FOLDER / journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line.encode())
     finally:
         os.close(descriptor)
 
 
-def first_time(run: Run) -> bool:
-    """Say whether this effect asks for the first time, in any process."""
-    name = run.effect_id.replace("|", "~")
+def first_time(what: str) -> bool:
+    """Say whether this effect, or whatever else, asks for the first time, in any process."""
+    name = what.replace("|", "~")
     try:
         os.close(os.open(FOLDER / "seen" / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -82,7 +87,7 @@ def shaky(run: Run) -> None:
     if run.event.seq % 11 == 0:
         note("failed", run)
         raise DefinitiveError("not this one, ever")
-    if first_time(run):
+    if first_time(run.effect_id):
         note("failed", run)
         raise RuntimeError("not this time")
     note("end", run)
@@ -92,7 +97,7 @@ def shaky(run: Run) -> None:
 def later(run: Run) -> None:
     """Asks once to be called again."""
     note("start", run)
-    if first_time(run):
+    if first_time(run.effect_id):
         note("failed", run)
         raise RetryLater(timedelta(seconds=1))
     note("end", run)

@@ -57,6 +57,25 @@ def kill_child(world: World, fault: Fault) -> str:
     return f"{child} of {fault.lane}"
 
 
+def kill_watcher(world: World, fault: Fault) -> str:
+    seat = world.seats[fault.lane]
+    with seat.lock:
+        caught = world.caught(seat, fault.draw)
+        world.vacate(seat)
+        time.sleep(fault.lasts.total_seconds())
+        world.take(seat)
+    return str(caught)
+
+
+def pause_watcher(world: World, fault: Fault) -> str:
+    """Its lease is over before it goes on."""
+    seat = world.seats[fault.lane]
+    with seat.lock:
+        caught = world.caught(seat, fault.draw)
+        _pause(world, [caught.pid], fault)
+    return str(caught)
+
+
 def pause_worker(world: World, fault: Fault) -> str:
     seat = world.seats[fault.lane]
     with world.pausing, seat.lock:
@@ -113,7 +132,7 @@ def kill_broker(world: World, fault: Fault) -> str:
 
 def flush_broker(world: World, fault: Fault) -> str:
     with world.broker_client() as client:
-        queued = sum(int(client.llen(queue)) for queue in ("drain", "effects", "maintenance"))
+        queued = sum(int(client.llen(queue)) for queue in ("drain", "effects", "lifecycle", "maintenance"))
         client.flushall()
     time.sleep(fault.lasts.total_seconds())
     return f"{queued} messages gone"
@@ -256,6 +275,8 @@ THROW: dict[str, Callable[[World, Fault], str]] = {
     "kill-beat": kill_seat,
     "shift-beat": shift_clock,
     "kill-producer": kill_seat,
+    "kill-watcher": kill_watcher,
+    "pause-watcher": pause_watcher,
     "kill-broker": kill_broker,
     "flush-broker": flush_broker,
     "hang-broker": hang_broker,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.bots import COUNTED
-from tests.chaos.load import BOARD, ORDERS, SHOPS, SHOTS, TENANTS, Told
+from tests.chaos.calls import Call, Struck, paired, unprovoked
+from tests.chaos.load import BOARD, LIFE, ORDERS, SHOPS, SHOTS, TENANTS, Told
+from tests.chaos.observed import judge_lifecycle
 from tests.oracle import DELIVERED, PROJECTION, Evidence, Execution, Promise, Rest, Rule, database_reader, judge
 
 if TYPE_CHECKING:
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 _FAILED = Rest("failed")
 _SPENT = Rest("done", "label_spent_by_another")
 _PROMOTED = Rest("done", "promoted")
-_SLACK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Struck:
-    """A stretch of time in which an execution may be lost after its end: of these processes, of all where None."""
-
-    since: float
-    until: float
-    pids: frozenset[int] | None = None
 
 
 @dataclass(slots=True)
@@ -51,38 +42,21 @@ class History:
     told: Mapping[str, Told]
     prepared: frozenset[str]
     lines: Sequence[Line]
+    observed: Sequence[Line]
     killed: Sequence[Killed]
     struck: Sequence[Struck]
     max_attempts: int
     lease_s: float
 
 
-@dataclass(slots=True)
-class _Call:
-    """One call of a bot, from its lines."""
-
-    effect_id: str
-    attempt: int
-    pid: int
-    start: float
-    end: float | None = None
-    failed: bool = False
-    over_by: float | None = None
-    """When its process began another one: it was interrupted before that, without a word."""
-
-    def was_running(self, at: float) -> bool:
-        over = self.over_by if self.end is None else self.end
-        return self.start <= at and (over is None or over > at)
-
-
 def find(database: Database[dict[str, Any]], history: History) -> Found:
     """Judge every tenant at rest."""
     found = Found()
-    calls = _calls(history.lines)
+    calls = paired(history.lines)
     counted = Counter(document["effect_id"] for document in database[COUNTED].find({}, {"effect_id": 1}))
     for tenant in TENANTS:
         told = history.told.get(tenant, Told())
-        mine = [call for call in calls if call.effect_id.startswith(f"{tenant}|")]
+        mine = [call for call in calls if call.what.startswith(f"{tenant}|")]
         evidence = Evidence(
             tenant=tenant,
             rules=_rules(tenant, counted, history.max_attempts),
@@ -93,7 +67,7 @@ def find(database: Database[dict[str, Any]], history: History) -> Found:
             owes_nothing=history.prepared,
             executions=tuple(
                 Execution(
-                    effect_id=call.effect_id,
+                    effect_id=call.what,
                     attempt=call.attempt,
                     actor=str(call.pid),
                     ended=call.end is not None,
@@ -121,7 +95,10 @@ def find(database: Database[dict[str, Any]], history: History) -> Found:
     found.violations += _one_shots(database)
     found.violations += _reports(database)
     found.violations += _runs_end_before_their_rows(database)
-    found.violations += _unprovoked(calls, history.struck)
+    found.violations += _repeats(calls, history.struck)
+    lifecycle = judge_lifecycle(database, paired(history.observed), history.struck)
+    found.violations += [f"{LIFE}: {line}" for line in lifecycle.violations]
+    found.figures.update(lifecycle.figures)
     found.longest_leases, found.longest_effect = _longest(database, calls, history)
     return found
 
@@ -158,23 +135,10 @@ def _rules(tenant: str, counted: Counter[str], repeats: int) -> tuple[Rule, ...]
                     rests=frozenset({DELIVERED, _SPENT}),
                 ),
             )
+        case _ if tenant == LIFE:
+            return ()
         case _:
             return (Rule(sub_id="any", repeats=repeats),)
-
-
-def _calls(lines: Sequence[Line]) -> list[_Call]:
-    """Pair each start with the end that its process wrote next, if it wrote one of the same effect."""
-    calls: list[_Call] = []
-    running: dict[int, _Call] = {}
-    for phase, effect_id, attempt, pid, at in lines:
-        if phase == "start":
-            if (before := running.get(pid)) is not None:
-                before.over_by = at
-            running[pid] = _Call(effect_id, attempt, pid, at)
-            calls.append(running[pid])
-        elif (call := running.pop(pid, None)) is not None and call.effect_id == effect_id:
-            call.end, call.failed = at, phase == "failed"
-    return calls
 
 
 def _orders(database: Database[dict[str, Any]], told: Mapping[str, Told]) -> Iterator[str]:
@@ -234,36 +198,24 @@ def _runs_end_before_their_rows(database: Database[dict[str, Any]]) -> Iterator[
             yield f"{run['_id']} was done {late:.3f} s before the run of its own claim ended: a stale write settled it"
 
 
-def _unprovoked(calls: Sequence[_Call], struck: Sequence[Struck]) -> Iterator[str]:
+def _repeats(calls: Sequence[Call], struck: Sequence[Struck]) -> Iterator[str]:
     """Check each repeat of a call that came to its end has a cause: its process or the database was struck.
 
     A transactional one comes to its end before its commit, which others may undo: there the database tells.
     """
-    by_effect: dict[str, list[_Call]] = defaultdict(list)
+    by_effect: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
-        if not call.effect_id.endswith("|counted"):
-            by_effect[call.effect_id].append(call)
-    for effect_id, mine in by_effect.items():
-        for one, again in pairwise(mine):
-            if one.end is None or one.failed:
-                continue
-            if not any(_excuses(stretch, one, again) for stretch in struck):
-                yield f"{effect_id} ran to its end in {one.pid} and again in {again.pid}, and nothing had struck either"
+        if not call.what.endswith("|counted"):
+            by_effect[call.what].append(call)
+    for mine in by_effect.values():
+        yield from unprovoked(mine, struck)
 
 
-def _excuses(stretch: Struck, one: _Call, again: _Call) -> bool:
-    return (
-        (stretch.pids is None or one.pid in stretch.pids)
-        and stretch.since - _SLACK_S <= again.start
-        and stretch.until + _SLACK_S >= one.start
-    )
-
-
-def _longest(database: Database[dict[str, Any]], calls: Sequence[_Call], history: History) -> tuple[float, str]:
+def _longest(database: Database[dict[str, Any]], calls: Sequence[Call], history: History) -> tuple[float, str]:
     """Return the longest time from a kill to the completion of what it struck, in leases, and of which effect."""
     longest, which = 0.0, ""
     for killed in history.killed:
-        struck = {call.effect_id for call in calls if call.pid in killed.pids and call.was_running(killed.at)}
+        struck = {call.what for call in calls if call.pid in killed.pids and call.was_running(killed.at)}
         for row in database["trigger_effects"].find({"_id": {"$in": sorted(struck)}}):
             over = (row.get("done_at") or row["updated_at"]).timestamp()
             if (leases := (over - killed.at) / history.lease_s) > longest:

@@ -20,6 +20,7 @@ from pymongo.write_concern import WriteConcern
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.subscription import BOARD_MODE
+from tests.chaos.observers import HOSTED_BY_WORKERS
 from tests.deliveries import EXAMPLES, deliveries_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ SHOPS = ("shop-a", "shop-b")
 BOARD = "board"
 SHOTS = "shots"
 FORGE = "forge"
-TENANTS = (*SHOPS, BOARD, SHOTS, FORGE)
+LIFE = "life"
+"""Its cards are deleted and restored, which its consumers observe."""
+
+TENANTS = (*SHOPS, BOARD, SHOTS, FORGE, LIFE)
 
 ORDERS = "chaos_orders"
 """What applications write beside an event, in one transaction with it: a document by the event's id."""
@@ -90,12 +94,14 @@ class Told:
 
 
 def prepare(outbox: Outbox) -> None:
-    """Make the boards, their cards and the rules, before any fault."""
-    for tenant in (BOARD, SHOTS):
+    """Make the boards, their cards, the rules and the workers' consumers, before any fault."""
+    for tenant in (BOARD, SHOTS, LIFE):
         outbox.boards(tenant).create_board("main", COLUMNS)
         for card in CARDS:
             outbox.boards(tenant).create_card("main", card, card_id=card)
     outbox.boards(BOARD).bind("main", "mirror", "elsewhere")
+    for consumer_id in HOSTED_BY_WORKERS:
+        outbox.consumers(LIFE).register(consumer_id, start="beginning")
     for shop in SHOPS:
         outbox.subscribe(shop, "plain", "plain", types=["order"])
         outbox.subscribe(shop, "counted", "counted", types=["order"])
@@ -150,11 +156,13 @@ class Producer:
         self._until_answered(tenant, "append", [event_id], call)
 
     def probe(self) -> None:
-        """Write a few orders for each shop, so that there is work for everybody."""
+        """Write a few orders for each shop, and take a card away, so that there is work for everybody."""
         for shop in SHOPS:
             ids = self._ids(2)
             events = [{"type": "order", "event_id": event_id} for event_id in ids]
             self._until_answered(shop, "probe", ids, lambda: self._outbox.append_many(shop, events))  # noqa: B023
+        self._delete()
+        self._restore()
 
     def give_up(self) -> None:
         """Ask no more for what is not answered."""
@@ -233,6 +241,20 @@ class Producer:
             SHOTS, "label", [event_id], lambda: boards.label_card(card, add=[LABEL], event_id=event_id).seqs or _NOTHING
         )
 
+    def _delete(self) -> None:
+        (event_id,), card = self._ids(), self._dice.choice(CARDS)
+        boards = self._outbox.boards(LIFE)
+        self._until_answered(
+            LIFE, "delete", [event_id], lambda: boards.delete_card(card, event_id=event_id).seqs or _NOTHING
+        )
+
+    def _restore(self) -> None:
+        (event_id,), card = self._ids(), self._dice.choice(CARDS)
+        boards = self._outbox.boards(LIFE)
+        self._until_answered(
+            LIFE, "restore", [event_id], lambda: boards.restore_card(card, event_id=event_id).seqs or _NOTHING
+        )
+
     def _ingest(self) -> None:
         (event_id,), delivery = self._ids(), self._dice.choice(self._deliveries)
         headers = {"X-GitHub-Event": delivery["event"], "X-GitHub-Delivery": event_id}
@@ -256,5 +278,7 @@ _WAYS: tuple[Callable[[Producer], None], ...] = (
     Producer._own_session,
     Producer._move,
     Producer._label,
+    Producer._delete,
+    Producer._restore,
     Producer._ingest,
 )

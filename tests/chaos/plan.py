@@ -28,6 +28,7 @@ class Kind:
 
 WORKER_LANES = tuple(f"worker-{number}" for number in range(WORKERS))
 BEAT_LANES = tuple(f"beat-{number}" for number in range(BEATS))
+WATCHER = "watcher"
 BROKER = ("broker",)
 DATABASE = ("database",)
 
@@ -40,6 +41,8 @@ KINDS = (
     Kind("kill-beat", BEAT_LANES, 0.5, 3.0),
     Kind("shift-beat", BEAT_LANES, 0.2, 1.0),
     Kind("kill-producer", ("producer",), 0.2, 1.0),
+    Kind("kill-watcher", (WATCHER,), 0.2, 2.0),
+    Kind("pause-watcher", (WATCHER,), 7.0, 9.0),
     Kind("kill-broker", BROKER, 0.5, 3.0),
     Kind("flush-broker", BROKER, 0.1, 0.1),
     Kind("hang-broker", BROKER, 2.0, 6.0),
@@ -102,6 +105,7 @@ _RESTS = {
     "worker": (2.0, 8.0),
     "beat": (3.0, 12.0),
     "producer": (3.0, 10.0),
+    "watcher": (2.0, 8.0),
     "broker": (1.0, 4.0),
     "database": (1.0, 4.0),
 }

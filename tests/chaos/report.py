@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tests.chaos.observed import LIFECYCLE
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,6 +25,7 @@ def figures_of(ledger: Ledger) -> dict[str, int | float | str]:
         "attempts spent": found.figures["attempts spent"],
         "executions": found.figures["executions"],
         "executions repeated, at least once": found.figures["executions repeated"],
+        **{name: count for name, count in found.figures.items() if name.startswith(LIFECYCLE)},
         "writes fenced out": ledger.fenced_out,
         "processes killed": ledger.deaths,
         "processes that ended by themselves": len(ledger.ended_by_themselves),
@@ -31,7 +34,9 @@ def figures_of(ledger: Ledger) -> dict[str, int | float | str]:
         "longest from a kill to the row's completion, leases": round(found.longest_leases, 2),
         "rest after healing, seconds": round(ledger.rest_s, 1),
         "longest standstill after healing, seconds": round(ledger.standstill_s, 1),
-        "lost": sum("no row" in one or "acknowledged" in one or "still" in one for one in found.violations),
+        "lost": sum(
+            "no row" in one or "never" in one or "acknowledged" in one or "still" in one for one in found.violations
+        ),
         "doubled": sum("happened" in one or "repeat" in one or "nothing had struck" in one for one in found.violations),
         "promises broken": len(ledger.violations),
     }

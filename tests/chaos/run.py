@@ -14,10 +14,12 @@ from outbox_core.domain.limits import TRANSACTIONAL_MARGIN
 from outbox_core.embedded import EmbeddedRedis
 from tests.acceptance.stack import children, running_stack
 from tests.chaos.bots import TRANSACTIONAL_LIMIT
+from tests.chaos.calls import Struck
 from tests.chaos.faults import THROW, heal
-from tests.chaos.findings import Found, History, Struck, find
+from tests.chaos.findings import Found, History, find
 from tests.chaos.load import SHOPS, TENANTS, Journal, Producer, prepare
-from tests.chaos.plan import BEAT_LANES, DATABASE, WORKER_LANES, Fault, make_plan
+from tests.chaos.observed import cursors_of, head_of
+from tests.chaos.plan import BEAT_LANES, DATABASE, WATCHER, WORKER_LANES, Fault, make_plan
 from tests.chaos.world import PRODUCER, World, now
 from tests.cluster.replica_set import ReplicaSet
 from tests.waiting import wait_until
@@ -35,12 +37,15 @@ MAX_ATTEMPTS = 20
 """So many that faults alone never park a row: a row that is parked here is a finding."""
 
 SETTINGS = {
-    "OUTBOX_BOTS": "tests.chaos.bots",
+    "OUTBOX_BOTS": "tests.chaos.bots,tests.chaos.observers",
     "OUTBOX_MAX_EFFECT_ATTEMPTS": str(MAX_ATTEMPTS),
     "OUTBOX_REPAIR_TICK": "10s",
     "OUTBOX_BACKOFF_CAP": "4s",
+    "OUTBOX_CONSUMER_LEASE": "6s",
+    "OUTBOX_CONSUMER_POLL": "500ms",
+    "OUTBOX_CONSUMER_IDLE_STEP": "250ms",
+    "OUTBOX_CONSUMER_IDLE_CAP": "2s",
 }
-WRITERS = 3
 PACE_S = 0.4
 FENCED_LINE = "was claimed by another worker"
 STANDSTILL_LEASES = 3
@@ -59,6 +64,7 @@ class Run:
     seed: int
     duration: timedelta
     kinds: frozenset[str]
+    writers: int
     folder: Path
     say: Callable[[str], None]
 
@@ -151,9 +157,9 @@ class _Driver:
         return self._ledger
 
     def _start_writers(self) -> tuple[threading.Event, list[Producer], list[threading.Thread]]:
-        stop = threading.Event()
-        writers = [Producer(self._outbox, self._journal, f"thread{n}", f"{self._run.seed}-{n}") for n in range(WRITERS)]
-        for writer in writers[:2]:
+        stop, count = threading.Event(), self._run.writers
+        writers = [Producer(self._outbox, self._journal, f"thread{n}", f"{self._run.seed}-{n}") for n in range(count)]
+        for writer in (writers * 2)[:2]:
             writer.begin_slowly()
         threads = [threading.Thread(target=one.run, args=(stop, PACE_S), daemon=True) for one in writers]
         for thread in threads:
@@ -200,15 +206,15 @@ class _Driver:
             self._ledger.troubles.append(f"{fault.kind} of {fault.lane} {what}")
         with self._lock:
             self._ledger.thrown[fault.kind] += 1
-            if fault.lane in (*WORKER_LANES, *DATABASE):
+            if fault.lane in (*WORKER_LANES, WATCHER, *DATABASE):
                 self._struck.append(Struck(since, now(), pids))
         self._say(f"{fault.kind} ended: {what}")
 
     def _pids(self, fault: Fault) -> frozenset[int] | None:
-        if fault.lane not in WORKER_LANES:
+        if fault.lane not in (*WORKER_LANES, WATCHER):
             return None
-        worker = self._world.seats[fault.lane].process
-        return frozenset() if worker is None else frozenset({worker.pid, *children(worker)})
+        seated = self._world.seats[fault.lane].process
+        return frozenset() if seated is None else frozenset({seated.pid, *children(seated)})
 
     def _say(self, said: str) -> None:
         self._run.say(f"{time.monotonic() - self._begun:7.1f} s  {said}")
@@ -243,7 +249,10 @@ class _Driver:
     def _idle(self, since: float) -> list[str]:
         at_work = {pid for phase, _, _, pid, at in self._world.watched.all() if phase == "start" and at > since}
         pools = {name: children(self._world.seats[name].alive) for name in WORKER_LANES}
-        return [name for name, pids in pools.items() if not at_work.intersection(pids)]
+        idle = [name for name, pids in pools.items() if not at_work.intersection(pids)]
+        watcher = self._world.seats[WATCHER].alive.pid
+        saw = any(pid == watcher and at > since for _, _, _, pid, at in self._world.observed.all())
+        return idle if saw else [*idle, WATCHER]
 
     def _await_rest(self) -> None:
         longest = max(self._limits.effect_lease, TRANSACTIONAL_LIMIT + TRANSACTIONAL_MARGIN)
@@ -266,7 +275,8 @@ class _Driver:
     def _progress(self) -> int:
         """Return a number that grows with all that comes to its end."""
         settled = self._database["trigger_effects"].count_documents({"state": {"$in": ["done", "failed"]}})
-        return settled + sum(int(cursor["seq"]) for cursor in self._database["trigger_cursors"].find({}, {"seq": 1}))
+        drained = sum(int(cursor["seq"]) for cursor in self._database["trigger_cursors"].find({}, {"seq": 1}))
+        return settled + drained + sum(cursors_of(self._database).values())
 
     def _unrest(self) -> str:
         """Say what is still under way."""
@@ -278,7 +288,15 @@ class _Driver:
             cursor = database["trigger_cursors"].find_one({"tenant_id": tenant}) or {}
             if numbers.get("undrained") or numbers.get("last_seq", 0) != cursor.get("seq", 0):
                 behind.append(tenant)
-        return ", ".join([*([f"{live} rows live"] if live else []), *(f"{one} undrained" for one in behind)])
+        head = head_of(database)
+        late = [name for name, cursor in cursors_of(database).items() if cursor != head]
+        return ", ".join(
+            [
+                *([f"{live} rows live"] if live else []),
+                *(f"{one} undrained" for one in behind),
+                *(f"{one} observes still" for one in late),
+            ]
+        )
 
     def _judge(self, prepared: frozenset[str]) -> None:
         ledger, world = self._ledger, self._world
@@ -291,6 +309,7 @@ class _Driver:
                 told=self._journal.read(),
                 prepared=prepared,
                 lines=world.watched.all(),
+                observed=world.observed.all(),
                 killed=world.killed,
                 struck=self._struck,
                 max_attempts=MAX_ATTEMPTS,

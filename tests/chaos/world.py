@@ -21,7 +21,8 @@ from outbox_core.embedded import EmbeddedServerError
 from outbox_core.embedded.supervisor import wait_for
 from tests.acceptance.stack import READY_WITHIN, Stack, children
 from tests.chaos.bots import EXECUTIONS
-from tests.chaos.plan import BEAT_LANES, WORKER_LANES
+from tests.chaos.observers import OBSERVATIONS
+from tests.chaos.plan import BEAT_LANES, WATCHER, WORKER_LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tests.cluster.replica_set import ReplicaSet
 
 Line = tuple[str, str, int, int, float]
-"""A line of the executions' journal: the phase, the effect, the attempt, the process, and when."""
+"""A line of a journal of calls: the phase, the effect or the consumer's event, the attempt, the process, and when."""
 
 CLOCKS = Path(__file__).parent / "clock"
 PRODUCER = "producer"
@@ -79,23 +80,23 @@ class Caught:
 
 
 class Watched:
-    """The executions' journal, read as it grows."""
+    """A journal of calls, read as it grows."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / EXECUTIONS
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._offset = 0
         self._lock = threading.Lock()
         self.lines: list[Line] = []
         self._open: dict[int, str] = {}
 
     def at_work(self) -> dict[int, str]:
-        """Return which process runs which effect now."""
+        """Return which process is at what now."""
         with self._lock:
             self._read()
             return dict(self._open)
 
     def all(self) -> list[Line]:
-        """Return every line so far: the phase, the effect, the attempt, the process, and when."""
+        """Return every line so far: the phase, what it is of, the attempt, the process, and when."""
         with self._lock:
             self._read()
             return list(self.lines)
@@ -118,13 +119,14 @@ class Watched:
 
 
 class World:
-    """Workers, beats, a producer, a broker and a replica set; who ends without being struck is noted, and replaced."""
+    """All processes of a deployment and what they stand on; who ends without being struck is noted, and replaced."""
 
     def __init__(self, stack: Stack, mongo: ReplicaSet, broker: EmbeddedRedis, producer: list[str]) -> None:
         self.stack = stack
         self.mongo = mongo
         self.broker = broker
-        self.watched = Watched(stack.folder)
+        self.watched = Watched(stack.folder / EXECUTIONS)
+        self.observed = Watched(stack.folder / OBSERVATIONS)
         self.killed: list[Killed] = []
         self.ended_by_themselves: list[str] = []
         self.logs: list[Path] = []
@@ -137,6 +139,7 @@ class World:
             **{name: Seat(name, self._worker, " ready.") for name in WORKER_LANES},
             **{name: Seat(name, self._beat, "beat: Starting") for name in BEAT_LANES},
             PRODUCER: Seat(PRODUCER, self._produce, "producer: ready"),
+            WATCHER: Seat(WATCHER, self._observe, "watcher: ready"),
         }
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._keep_watch, name="watch", daemon=True)
@@ -208,24 +211,28 @@ class World:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+    def at_work(self) -> dict[int, str]:
+        """Return which process runs which effect, or observes what, now."""
+        return {**self.observed.at_work(), **self.watched.at_work()}
+
     def caught(self, seat: Seat, draw: float, prefer: str = "", within_s: float = 4.0) -> Caught:
-        """Stop a process of this pool in the middle of a bot, where one is met in time, else any of it.
+        """Stop a process that sits here in the middle of a bot or an observer, where one is met in time, else any.
 
         Whoever is found at work may have ended by the time that it stands still: it is looked at again then. One that
         runs for the rule `prefer` comes first.
         """
         deadline = time.monotonic() + within_s
         while True:
-            pool = sorted(children(seat.alive))
-            at_work = self.watched.at_work()
+            pool = [seat.alive.pid] if seat.name == WATCHER else sorted(children(seat.alive))
+            at_work = self.at_work()
             busy = [pid for pid in pool if pid in at_work]
             busy = [pid for pid in busy if prefer and at_work[pid].endswith(f"|{prefer}")] or busy
             late = time.monotonic() > deadline
             if busy or (late and pool):
                 chosen = (busy or pool)[int(draw * len(busy or pool))]
                 self.pause([chosen])
-                if late or chosen in self.watched.at_work():
-                    return Caught(chosen, self.watched.at_work().get(chosen, "nothing"))
+                if late or chosen in self.at_work():
+                    return Caught(chosen, self.at_work().get(chosen, "nothing"))
                 self.wake([chosen])
             time.sleep(0.002)
 
@@ -259,6 +266,9 @@ class World:
         self._producers += 1
         words = [f"proc{self._producers}", *self._producer]
         return self.stack.python("tests.chaos.producer", *words, name=PRODUCER, **variables)
+
+    def _observe(self, variables: dict[str, str]) -> Process:
+        return self.stack.python("tests.chaos.watcher", name=WATCHER, **variables)
 
     def _keep_watch(self) -> None:
         while not self._stop.wait(_LOOK_S):
