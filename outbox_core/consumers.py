@@ -72,11 +72,13 @@ class Consumers:
 
     def state(self) -> StreamState:
         """Return how far the stream has come, how far it may go, and who holds it."""
+        # The rows first: a cursor that has moved since then would lie above the head, as one that cannot be.
+        rows = self.all()
         head = self._store.stream.head()
         return StreamState(
             head=head,
             floor=self._store.stream.floor(),
-            prunable=floor_of(self.all(), head),
+            prunable=floor_of(rows, head),
             lags=self._store.consumers.lags(),
             waiting_since=self._store.consumers.oldest_unacknowledged(),
         )

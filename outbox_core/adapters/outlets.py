@@ -78,7 +78,13 @@ class BoundedCall:
             _log.warning("%s still hangs; this one is dropped", self._what)
             return False
         thread = threading.Thread(target=self._run, args=(argument,), name="outbox-outlet", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The process has as many threads as it may, or ends: nobody is told, and nothing hangs on that.
+            self._busy.release()
+            _log.warning("%s could not be called: %s", self._what, error)
+            return False
         thread.join(self._bound_s)
         if thread.is_alive():
             _log.warning("%s took longer than %g s, and is not waited for", self._what, self._bound_s)

@@ -7,6 +7,7 @@ deletion, or notify (L08).
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from outbox_core.domain.observer import Observer
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
+
+_log = logging.getLogger("outbox.lifecycle")
 
 
 def observe_lifecycle(store: TenantStore, runtime: Runtime, observer: Observer) -> PollReport:
@@ -48,11 +51,15 @@ def _poll(store: TenantStore, runtime: Runtime, observer: Observer) -> PollRepor
     # Of two threads of one process too one works; the same thread finds a lease again that it could not give back.
     owner = f"{runtime.worker}:{threading.get_native_id()}"
     lease = store.consumers.lease(observer.consumer_id, owner, runtime.limits.consumer_lease)
+    if lease is None and look.consumer.damaged:
+        _alarm(store, runtime, look.consumer)
+        return replace(report, poll=Poll.STOPPED)
     if lease is None:
         # Another process's lease is no idleness: it may be over soon (L15).
         return replace(report, poll=Poll.BUSY, wait=runtime.limits.consumer_poll)
     with LeaseHeart(store, runtime, lease, sent_at) as heart:
         turn = ConsumerTurn(store, runtime, observer, lease, heart)
+        turn.report = replace(turn.report, lag=report.lag)
         try:
             if replay_letters(turn):
                 turn.work()
@@ -67,7 +74,8 @@ def _hindrance(consumer: Consumer, look: Look, observer: Observer) -> Poll | Non
         return Poll.RETIRED
     if consumer.paused_at is not None:
         return Poll.PAUSED
-    if look.replays:
+    # Taking the lease mends a fence that is no number; where more of a row is damaged there is none to be had.
+    if look.replays or consumer.damaged:
         return None
     if consumer.stopped_for and observer.reconcile is None:
         return Poll.STOPPED
@@ -75,6 +83,15 @@ def _hindrance(consumer: Consumer, look: Look, observer: Observer) -> Poll | Non
     if not behind:
         return Poll.IDLE
     return Poll.RETRYING if put_off(consumer, look.now) is not None else None
+
+
+def _alarm(store: TenantStore, runtime: Runtime, consumer: Consumer) -> None:
+    said = (
+        f"tenant {store.tenant_id}: consumer {consumer.consumer_id} stands: {consumer.stopped_for}; mend the row, or "
+        "retire the consumer and register it again"
+    )
+    if runtime.said.is_time(said, runtime.clock.monotonic()):
+        _log.error(said)
 
 
 def _lag(cursor: int | None, head: int) -> int:

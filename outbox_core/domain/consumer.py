@@ -52,7 +52,7 @@ class Consumer:
 
     `cursor` is the number of the last event that was acknowledged: None until the consumer has begun, and -1 where
     what is stored is no number. `idle_polls` counts the polls in a row that found nothing; `stopped_for` is why it
-    waits for an operator.
+    waits for an operator. `damaged`: the stored row does not decode, and nothing but its ids is what it says.
     """
 
     tenant_id: str
@@ -64,6 +64,7 @@ class Consumer:
     retired_at: datetime | None = None
     paused_at: datetime | None = None
     stopped_for: str = ""
+    damaged: bool = False
     lease_owner: str = ""
     lease_until: datetime | None = None
     heartbeat_at: datetime | None = None
@@ -162,29 +163,51 @@ class PollReport:
     wait: timedelta | None = None
 
 
-_HEX = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
-_DIGITS = re.compile(r"\d{5,}")
+_HEX = re.compile(r"(?=.*\d)[0-9a-f]{8,}")
+_MANY_DIGITS = 5
+_TOKEN_CHARS = 16
+_TOKEN_NUMBERS = 3
+_PROCESS_IDS_FROM = 100
 _PART = re.compile(r"[._-]")
+_DIGITS = re.compile(r"\d+")
 
 
 def require_consumer_id(text: object, *, host: str, process_id: int) -> str:
     """Return a consumer id; raise InvalidInputError where it is none, or would not be the same after a restart (L22).
 
     A host's name, a process id and a random id are refused: such a consumer would never find its cursor again, and the
-    one that it leaves behind keeps the stream from being pruned.
+    one that it leaves behind keeps the stream from being pruned. Between dots, dashes and underscores, hexadecimal of 8
+    characters or more with a digit in it counts as random, and so does any text of 16 with three numbers in it; so do 5
+    digits in a row anywhere. Words that could be hexadecimal pass (`deadbeef-role`), small numbers too (`dashboard-2`):
+    a process id below 100 is a container's, which is the same after a restart.
     """
     consumer_id = require_id(text, "consumer id")
-    parts = _PART.split(consumer_id.casefold())
-    named = host.casefold()
+    folded = consumer_id.casefold()
+    numbers = _DIGITS.findall(folded)
     why = ""
-    if named and named not in {"localhost", ""} and (consumer_id.casefold() == named or named in parts):
+    if any(_holds(folded, name) for name in _names_of(host)):
         why = "holds this host's name"
-    elif str(process_id) in parts:
+    elif process_id >= _PROCESS_IDS_FROM and str(process_id) in numbers:
         why = "holds a process id"
-    elif any(_HEX.fullmatch(part) and any(c.isdigit() for c in part) for part in parts) or _DIGITS.search(consumer_id):
+    elif any(map(_is_random, _PART.split(folded))) or any(len(number) >= _MANY_DIGITS for number in numbers):
         why = "looks like a random id"
     if why:
         raise InvalidInputError(
             f"consumer id {consumer_id!r} {why}, so a restart would begin anew; name its role, for example board-cache"
         )
     return consumer_id
+
+
+def _names_of(host: str) -> set[str]:
+    """Return the whole name and the machine's own part of it; every machine is called localhost."""
+    whole = host.casefold()
+    return {whole, whole.partition(".")[0]} - {"", "localhost", "localhost.localdomain"}
+
+
+def _holds(consumer_id: str, name: str) -> bool:
+    return re.search(rf"(?:^|[._-]){re.escape(name)}(?:$|[._-])", consumer_id) is not None
+
+
+def _is_random(part: str) -> bool:
+    is_token = len(part) >= _TOKEN_CHARS and len(_DIGITS.findall(part)) >= _TOKEN_NUMBERS
+    return is_token or _HEX.fullmatch(part) is not None

@@ -167,10 +167,8 @@ class MemoryConsumers:
             now, found = self._now(), self._find(consumer_id)
             if found is None or found.get("retired_at") is not None or found.get("paused_at") is not None:
                 return None
-            until = found.get("lease_until")
             longest = max(duration, self._limits.longest_consumer_lease)
-            held = until is not None and now < until <= now + longest + self._limits.op_timeout
-            if held and found.get("lease_owner") != owner:
+            if leased(found, now, longest + self._limits.op_timeout) and found.get("lease_owner") != owner:
                 return None
             taken = {
                 **found,
@@ -300,7 +298,7 @@ class MemoryConsumers:
                 for document in self._documents()
                 if document["consumer_id"] in wanted
                 and active(document)
-                and not leased(document, now)
+                and not leased(document, now, self._limits.longest_consumer_lease + self._limits.op_timeout)
                 and document.get("failing") is None
                 and (cursor_of(document.get("last_acked_sequence")) or 0) < head
             ]
@@ -548,7 +546,7 @@ def active(document: Document) -> bool:
     return document.get("retired_at") is None and document.get("paused_at") is None
 
 
-def leased(document: Document, now: datetime) -> bool:
-    """Say whether somebody holds a registration's lease."""
+def leased(document: Document, now: datetime, reach: timedelta) -> bool:
+    """Say whether somebody holds a registration's lease; one that ends further ahead than `reach` is nobody's."""
     until = document.get("lease_until")
-    return until is not None and now < until
+    return until is not None and now < until <= now + reach

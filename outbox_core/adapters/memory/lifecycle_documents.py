@@ -88,6 +88,7 @@ def consumer_of(document: Document) -> Consumer:
             # Retired by an operator it is over, whatever else is in it.
             retired_at=_NEVER if isinstance(document.get("retired_at"), datetime) else None,
             stopped_for=f"its row does not decode: {error}",
+            damaged=True,
         )
 
 

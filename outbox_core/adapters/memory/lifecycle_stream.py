@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.lifecycle_documents import entry_of, event_document
 from outbox_core.adapters.memory.transactions import inside
-from outbox_core.domain.errors import EventConflictError
+from outbox_core.domain.errors import EventConflictError, InvariantError
 from outbox_core.domain.identity import join_key
 from outbox_core.domain.lifecycle_event import LifecycleChange, LifecycleEvent, event_type
 from outbox_core.ports.lifecycle_stream import Page
@@ -58,7 +58,10 @@ class MemoryLifecycleStream:
         """See the port."""
         with self._database.lock:
             counter = self._database.get(_SEQUENCES, self._tenant_id)
-        return 0 if counter is None else int(counter["last_sequence"])
+        head = 0 if counter is None else counter["last_sequence"]
+        if not isinstance(head, int):
+            raise InvariantError(f"the lifecycle counter of tenant {self._tenant_id} is damaged: it is no whole number")
+        return head
 
     def read_after(self, sequence: int, limit: int) -> Page:
         """See the port."""

@@ -98,7 +98,7 @@ class MemoryMaintenance:
                 key=lambda one: (due_time({"not_before": one.get("next_poll_at")}) or now, str(one["_id"])),
             )
             for document in documents:
-                if not _polled(document, consumer_ids, now):
+                if not _polled(document, consumer_ids, now, self._limits):
                     continue
                 failing = document.get("failing")
                 if failing is not None and failing["next_attempt_at"] > now and not self._replays(document):
@@ -148,12 +148,12 @@ class MemoryMaintenance:
         return 0 if cursor is None else int(cursor["seq"])
 
 
-def _polled(document: Document, consumer_ids: Sequence[str], now: datetime) -> bool:
+def _polled(document: Document, consumer_ids: Sequence[str], now: datetime, limits: Limits) -> bool:
     due = document.get("next_poll_at")
     return (
         document.get("consumer_id") in consumer_ids
         and active(document)
         and not document.get("stopped_for")
-        and not leased(document, now)
+        and not leased(document, now, limits.longest_consumer_lease + limits.op_timeout)
         and (not isinstance(due, datetime) or due <= now)
     )

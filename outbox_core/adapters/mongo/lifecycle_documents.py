@@ -162,6 +162,7 @@ def consumer_of(document: RawBSONDocument) -> Consumer:
             # Retired by an operator it is over, whatever else is in it.
             retired_at=_NEVER if isinstance(lenient.get("retired_at"), DatetimeMS) else None,
             stopped_for=f"its row does not decode: {why_invalid(error)}",
+            damaged=True,
         )
     return Consumer(**values, cursor=cursor_of(lenient.get("last_acked_sequence")))
 
