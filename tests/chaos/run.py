@@ -269,7 +269,7 @@ class _Driver:
                 )
                 break
             self._ledger.standstill_s = max(self._ledger.standstill_s, at - moved_at)
-            time.sleep(0.1)
+            time.sleep(0.25)
         self._ledger.rest_s = time.monotonic() - begun
 
     def _progress(self) -> int:
