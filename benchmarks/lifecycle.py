@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 PARTS = ("backlog", "deletes", "wake-ups", "idle")
 BEHIND = "behind"
-WRITERS = 8
 PAGE = 100
 AT_ONCE = {"plain": 1, "idempotent": PAGE, "transactional": PAGE}
 """How many events each kind of observer acknowledges at once."""
@@ -209,14 +208,14 @@ def delete_bare(tenant: str, cards: Sequence[str]) -> int:
     return len(cards)
 
 
-def deletes(outbox: Outbox, database: Mongo, count: int) -> None:
-    """Delete by eight processes; they are there, and connected to nothing, before the time is taken."""
+def deletes(outbox: Outbox, database: Mongo, count: int, writers: int) -> None:
+    """Delete by so many processes; they are there, and connected to nothing, before the time is taken."""
     cards = [f"card-{number}" for number in range(count)]
-    shares = [cards[number::WRITERS] for number in range(WRITERS)]
-    with ProcessPoolExecutor(WRITERS, mp_context=get_context("spawn")) as pool:
-        list(pool.map(time.sleep, [0.5] * WRITERS))
-        for many in (1, WRITERS):
-            tenants = [f"del-{many}-{number % many}" for number in range(WRITERS)]
+    shares = [cards[number::writers] for number in range(writers)]
+    with ProcessPoolExecutor(writers, mp_context=get_context("spawn")) as pool:
+        list(pool.map(time.sleep, [0.5] * writers))
+        for many in sorted({1, writers}):
+            tenants = [f"del-{many}-{number % many}" for number in range(writers)]
             for tenant, share in zip(tenants, shares, strict=True):
                 put_cards(outbox, database, tenant, share)
             begun = time.perf_counter()
@@ -229,7 +228,7 @@ def deletes(outbox: Outbox, database: Mongo, count: int) -> None:
             if found != count:
                 raise SystemExit(f"{found} events for {count} deletions")
             print(
-                f"deletes by {WRITERS} processes, {many} tenant(s): {ours:,.0f}/s; bare transactions {bare:,.0f}/s:"
+                f"deletes by {writers} processes, {many} tenant(s): {ours:,.0f}/s; bare transactions {bare:,.0f}/s:"
                 f" {ours / bare:.0%} of it"
             )
     put_cards(outbox, database, "del-alone", ["one", "two"])
@@ -372,6 +371,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--deletes", type=int, default=1_600)
+    parser.add_argument("--writers", type=int, default=8, help="how many processes delete")
     parser.add_argument("--wake-ups", type=int, default=50)
     parser.add_argument("--consumers", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60, help="how long idleness is measured, twice")
@@ -403,7 +403,7 @@ def run(folder: Path, mongod: int, given: argparse.Namespace) -> None:
     if "backlog" in given.only:
         backlog(outbox, database, given.events)
     if "deletes" in given.only:
-        deletes(outbox, database, given.deletes)
+        deletes(outbox, database, given.deletes, given.writers)
     if "wake-ups" in given.only:
         wake_ups(outbox, database, folder, given.wake_ups)
     if "idle" in given.only:
