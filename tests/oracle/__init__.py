@@ -11,21 +11,29 @@ from tests.oracle.evidence import (
     Rule,
     database_reader,
 )
-from tests.oracle.judge import judge, judge_progress
+from tests.oracle.judge import judge, judge_progress, judge_watch
 from tests.oracle.verdict import Figures, Verdict
+from tests.oracle.watch import REBUILDING, Change, Rebuilt, Told, Watch, Watcher
 
 __all__ = [
     "DELIVERED",
     "PROJECTION",
+    "REBUILDING",
+    "Change",
     "Evidence",
     "Execution",
     "Figures",
     "Promise",
     "Reader",
+    "Rebuilt",
     "Rest",
     "Rule",
+    "Told",
     "Verdict",
+    "Watch",
+    "Watcher",
     "database_reader",
     "judge",
     "judge_progress",
+    "judge_watch",
 ]

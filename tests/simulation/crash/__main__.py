@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from outbox_core.domain.limits import Limits
 from outbox_core.embedded import EmbeddedMongo
 from tests.harness.on_mongo import MongoDatabases, MongoHarness
+from tests.simulation.crash.every_play import PLAYS
 from tests.simulation.crash.matrix import Covered, MongoStage, TwinStage, points_of, strike
-from tests.simulation.crash.plays import PLAYS
 
 if TYPE_CHECKING:
     from tests.simulation.crash.matrix import Stage

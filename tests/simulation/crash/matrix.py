@@ -15,8 +15,10 @@ from pymongo.write_concern import WriteConcern
 from outbox_core.domain.errors import OutboxError
 from tests.harness.faults import Death, Fault, When
 from tests.harness.twin import TwinHarness
-from tests.simulation.crash.plays import MEMORY, MONGO, PLAYS, Play
+from tests.simulation.crash.every_play import PLAYS
+from tests.simulation.crash.plays import MEMORY, MONGO, Play
 from tests.simulation.crash.scene import RUN, Scene
+from tests.simulation.crash.watching import CURSORS, OBSERVE, REBUILD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +56,19 @@ READS = frozenset(
         "cards.linked",
         "cards.in_column",
         "cards.listed",
+        "cards.deletions",
+        "cards.live",
+        "stream.head",
+        "stream.read_after",
+        "stream.floor",
+        "consumers.look",
+        "consumers.all",
+        "consumers.letters",
+        "consumers.letter",
+        "consumers.lags",
+        "consumers.oldest_unacknowledged",
+        "audit.rows",
+        "maintenance.lifecycle_tenants",
         "maintenance.now",
         "maintenance.undrained_tenants",
         "maintenance.due_tenants",
@@ -76,21 +91,20 @@ class Mode(Enum):
 _STALE, _WAKING = (When.AFTER, Mode.STALLED), (When.BEFORE, Mode.STALLED)
 _TELLING = ((When.AFTER, Mode.ALONE), _WAKING, (When.AFTER, Mode.BESIDE), _STALE)
 _TELLING_OF_SLICES = (*_TELLING, (When.BEFORE, Mode.FENCED))
+_PATIENCE = 60.0
 _OF_EVERY_USE = {
     "slots.take",
     "slots.give_back",
-    "progress.load",
-    "log.find",
-    "log.get",
-    "log.read_after",
-    "effects.check",
     "effects.finished_runs",
-    "subscriptions.enabled",
     "subscriptions.get",
-    "cards.get",
+    "log.get",
+    "consumers.look",
+    "consumers.lease",
+    "consumers.letters",
+    "consumers.rest",
+    "stream.read_after",
 }
-_PATIENCE = 60.0
-_OF_EVERY_USE = {"slots.take", "slots.give_back", "effects.finished_runs", "subscriptions.get", "log.get"}
+_FOREIGN = {RUN, OBSERVE, REBUILD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +168,8 @@ class MongoStage:
             self.harness.database.get_collection(collection, write_concern=concern).insert_many(copies)
         if play.by_ticks:
             self.harness.database["ticks"].delete_many({})
+            # The ticks walk over all tenants: those of the scenes before would make each play another one.
+            self.harness.database["lifecycle_sequences"].delete_many({"tenant_id": {"$ne": scene.tenant}})
         return scene
 
     def abort(self, transaction: Transaction) -> None:
@@ -173,7 +189,10 @@ class MongoStage:
 
 
 def _renamed(document: dict[str, Any], tenant: str) -> dict[str, Any]:
-    return {**document, "_id": document["_id"].replace(_TEMPLATE, tenant), "tenant_id": tenant}
+    renamed = {**document, "_id": document["_id"].replace(_TEMPLATE, tenant), "tenant_id": tenant}
+    if isinstance(copy := document.get("event"), dict):
+        renamed["event"] = {**copy, "tenant_id": tenant}
+    return renamed
 
 
 Stage = TwinStage | MongoStage
@@ -241,7 +260,7 @@ def chosen(play: Play, points: list[Point]) -> list[Point]:
         if name in _OF_EVERY_USE and (play.flag_lost or not play.by_ticks) and turn % 6:
             continue
         wanted.add((number, *(_STALE if name in READS else sides[turn % len(sides)])))
-        if name == RUN:
+        if name in _FOREIGN:
             wanted.add((number, *_WAKING))
     return [point for point in points if (point.number, point.when, point.mode) in wanted]
 
@@ -306,7 +325,7 @@ class _Struck:
                 raise AssertionError(f"{self._where}: its late writes changed what another holds: {before} {after}")
 
         # It holds what it claimed; from here on it knows no more than that.
-        fault = Fault("effects.claim_due", When.AFTER, None, then=let_the_first_end)
+        fault = Fault(self._scene.play.claims, When.AFTER, None, then=let_the_first_end)
         try:
             self._scene.lapse()
             self._scene.actor("second", fault).act()
@@ -324,12 +343,14 @@ class _Struck:
     def _stand_still(self) -> None:
         scene, first, mode = self._scene, self._first, self._point.mode
         scene.may_repeat |= first.unsettled()
+        scene.journal.may_repeat |= first.observers.unacknowledged()
         scene.require_progress(f"{self._where}, when it was struck")
         if mode is Mode.ALONE:
             return
         if mode in {Mode.STALLED, Mode.FENCED}:
             scene.woke = True
             scene.may_repeat |= first.in_hand()
+            scene.journal.may_repeat |= first.observers.in_hand()
         for transaction in first.faulty.open:
             self._stage.abort(transaction)
         if mode is Mode.FENCED:
@@ -339,16 +360,19 @@ class _Struck:
             scene.play.meanwhile(scene, scene.actor("second"))
         else:
             _to_rest(scene, sent_again=scene.play.sent_again)
+        scene.sight()
         first.clock.advance(LEASE)
 
     def _held_by(self, actor: str) -> list[list[dict[str, Any]]]:
-        """Return the rows that an actor has claimed and not settled, and all cards.
+        """Return the rows that an actor has claimed and not settled, its consumers and all that is told of them.
 
-        What a run came to may be noted down late, until the newer claim has a run of its own.
+        And all cards. What a run came to may be noted down late, until the newer claim has a run of its own.
         """
         rows = self._scene.raw("trigger_effects")
         held = [row for row in rows if (row["state"], row.get("claimed_by")) == ("claimed", actor)]
-        return [held, self._scene.raw("board_cards")]
+        leased = [row for row in self._scene.raw(CURSORS) if row["lease_owner"].startswith(f"{actor}:")]
+        told = [self._scene.raw(name) for name in ("lifecycle_dead_letters", "run_audit") if leased]
+        return [held, leased, *told, self._scene.raw("board_cards")]
 
 
 def _to_rest(scene: Scene, *, sent_again: bool = False) -> None:

@@ -47,20 +47,31 @@ if TYPE_CHECKING:
 
     from outbox_core.application.run_in_transaction import OutboxTransaction
     from outbox_core.domain.bot import Run
+    from outbox_core.domain.observer import Observer
     from outbox_core.ports.store import TenantStore
+    from tests.oracle import Watcher
     from tests.simulation.crash.scene import Actor, Scene
 
 MEMORY, MONGO = "memory", "mongo"
 BOTH = frozenset({MEMORY, MONGO})
 FAILED = frozenset({Rest("failed")})
 THINGS = frozenset({"thing"})
+CLAIM = "effects.claim_due"
 
 
 def _no_bots(_scene: Scene, _actor: Actor) -> Mapping[str, Bot | Callable[..., Any]]:
     return {}
 
 
+def _no_observers(_scene: Scene, _actor: Actor) -> tuple[Observer, ...]:
+    return ()
+
+
 def _nothing(_scene: Scene) -> Iterable[str]:
+    return ()
+
+
+def _nothing_forgotten(_scene: Scene) -> Iterable[tuple[str, str]]:
     return ()
 
 
@@ -70,8 +81,9 @@ class Play:
 
     `act` is the use case. Where it is `sent_again`, whoever takes over does it again, as a caller does that got no
     answer; where another does something else `meanwhile`, that is all it does. What `must_be_sent` is done again also
-    where nobody takes over. `check` yields what is broken beyond what the oracle knows; `claims` says that the use case
-    is a slice, `flag_lost` that the tenant's flag is wrong at first.
+    where nobody takes over. `check` yields what is broken beyond what the oracle knows; `claims` names the call that
+    takes what another may take over, `flag_lost` says that the tenant's flag is wrong at first. `watchers` are the
+    consumers that the oracle judges, None where the play has nothing to do with deletions.
     """
 
     name: str
@@ -88,12 +100,15 @@ class Play:
     must_be_sent: bool = False
     promises: tuple[str, ...] = ()
     by_ticks: bool = False
-    claims: bool = False
+    claims: str = ""
     flag_lost: bool = False
     bots_append: frozenset[str] = frozenset()
     broken: tuple[str, ...] = ()
     owes_nothing: frozenset[str] = frozenset()
     forged: tuple[str, ...] = ()
+    observers: Callable[[Scene, Actor], tuple[Observer, ...]] = _no_observers
+    watchers: Callable[[Scene], tuple[Watcher, ...]] | None = None
+    forgotten: Callable[[Scene], Iterable[tuple[str, str]]] = _nothing_forgotten
     stores: frozenset[str] = BOTH
 
     @property
@@ -627,7 +642,7 @@ SLICES = (
         promises=("E26", "E28", "E37"),
         prepare=owed("a", "b", "c"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=says(nothing),
         check=_paid_each_death,
@@ -637,7 +652,7 @@ SLICES = (
         promises=("E26", "E37"),
         prepare=owed("a", "b"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=exactly_once(),
         bots=says(_file, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -648,7 +663,7 @@ SLICES = (
         promises=("E14", "E38"),
         prepare=armed(mode="board", vars={"a": 1}),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(
             Rule(
                 sub_id="s",
@@ -664,7 +679,7 @@ SLICES = (
         promises=("E14", "E36"),
         prepare=armed(consume_labels=("go",)),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=says(nothing),
         check=_spent,
@@ -674,7 +689,7 @@ SLICES = (
         promises=("E14", "E36", "E37"),
         prepare=armed(consume_labels=("go",)),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=exactly_once(),
         bots=says(_file, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -685,7 +700,7 @@ SLICES = (
         promises=("E22",),
         prepare=_moves,
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(Rule(sub_id=PROJECTION)),
         projectors={"mirror": nothing},
     ),
@@ -694,7 +709,7 @@ SLICES = (
         promises=("E34", "E35"),
         prepare=_disabled,
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(
             *(
                 Rule(sub_id=sub_id, promise=Promise.RUNS_NOTHING, rests=frozenset({Rest("done", outcome)}))
@@ -712,7 +727,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a", "b"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=says(_first_time),
     ),
@@ -721,7 +736,7 @@ SLICES = (
         promises=("E33", "E37"),
         prepare=owed("a"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=exactly_once(),
         bots=says(_file_the_second_time, transactional=True),
         bots_append=frozenset({"filed"}),
@@ -731,7 +746,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=_later,
     ),
@@ -740,7 +755,7 @@ SLICES = (
         promises=("E23",),
         prepare=owed("a"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=_known_to_the_second,
     ),
@@ -749,7 +764,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(Rule(sub_id="s", rests=FAILED)),
         bots=says(_refusing),
     ),
@@ -758,7 +773,7 @@ SLICES = (
         promises=("E33",),
         prepare=owed("a", "b"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(Rule(sub_id="s", rests=FAILED)),
         bots=says(_raising),
     ),
@@ -767,7 +782,7 @@ SLICES = (
         promises=("E29",),
         prepare=_hung,
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(Rule(sub_id="s", promise=Promise.RUNS_NOTHING, rests=FAILED)),
         bots=says(nothing),
     ),
@@ -776,7 +791,7 @@ SLICES = (
         promises=("E24", "E45"),
         prepare=_forged,
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=says(nothing),
         forged=("not-{tenant}|a|s", "{tenant}|f|s", "{tenant}|n|s"),
@@ -786,7 +801,7 @@ SLICES = (
         promises=("E41",),
         prepare=owed("a", "b", "c"),
         act=one_slice,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=_told_to_stop,
     ),
@@ -795,7 +810,7 @@ SLICES = (
         promises=("E32", "E41"),
         prepare=owed("a", "b"),
         act=_slice_with_a_fast_heart,
-        claims=True,
+        claims=CLAIM,
         rules=rules(THING),
         bots=_long,
         limits={"slot_hold": 3 * BEAT, "slice_time": timedelta(milliseconds=1)},
@@ -852,4 +867,4 @@ TICKS = (
     ),
 )
 
-PLAYS = (*DRAINS, *APPENDS, *RULES, *SLICES, *TICKS)
+OF_EFFECTS = (*DRAINS, *APPENDS, *RULES, *SLICES, *TICKS)

@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from outbox_core.application.drain_tenant import drain_tenant
+from outbox_core.application.observe_lifecycle import observe_lifecycle
 from outbox_core.application.offer_drains import offer_drains
+from outbox_core.application.offer_polls import offer_polls, wake_consumers
 from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.bot import Bot
@@ -16,7 +18,8 @@ from tests.harness.faults import FaultyStore
 from tests.harness.on_mongo import MongoHarness
 from tests.harness.surroundings import KnownBots, KnownProjectors, RecordingHints
 from tests.harness.twin import TwinHarness
-from tests.oracle import Evidence, Execution, database_reader, judge, judge_progress
+from tests.oracle import Evidence, Execution, Watch, database_reader, judge, judge_progress, judge_watch
+from tests.simulation.crash.watching import CURSORS, Journal, Notices, Observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,6 +70,7 @@ class Scene:
         self.may_repeat: set[str] = set()
         self.tried: set[str] = set()
         self.acknowledged: set[str] = set()
+        self.journal = Journal()
         self.finished = False
         self.woke = False
 
@@ -74,6 +78,7 @@ class Scene:
         """Return a scene that begins where this one is, on another store or as another tenant."""
         scene = Scene(harness, self.play, tenant)
         scene.tried, scene.acknowledged = set(self.tried), set(self.acknowledged)
+        scene.journal = self.journal.again()
         return scene
 
     @property
@@ -111,15 +116,47 @@ class Scene:
             if cursor.get("marks") or cursor.get("poison"):
                 marks = [{**mark, "at": over - PASSED} for mark in cursor.get("marks") or ()]
                 self.harness.change("trigger_cursors", cursor["_id"], marks=marks, poison_at=over - PASSED)
+        for row in self.raw(CURSORS) if self.play.watchers is not None else ():
+            waits: dict[str, Any] = {
+                name: over for name in ("lease_until", "next_poll_at") if row.get(name) is not None
+            }
+            if row.get("failing"):
+                waits["failing"] = {**row["failing"], "next_attempt_at": over}
+            self.harness.change(CURSORS, row["_id"], **waits)
         for tick in self.harness.raw("ticks") if self.play.by_ticks else ():
             self.harness.change("ticks", tick["_id"], next_at=over)
 
     def at_rest(self) -> bool:
         """Say whether nothing is left to do, as an operator would see it."""
+        return self.is_drained() and (self.play.watchers is None or self._is_observed())
+
+    def is_drained(self) -> bool:
+        """Say whether the log is drained, and no row waits."""
         counters, cursors = self.raw("event_sequences"), self.raw("trigger_cursors")
         if counters and (counters[0]["undrained"] or not cursors or cursors[0]["seq"] < counters[0]["last_seq"]):
             return False
         return not any(row.get("state") in LIVE for row in self.raw("trigger_effects"))
+
+    def _is_observed(self) -> bool:
+        heads = self.raw("lifecycle_sequences")
+        head = heads[0]["last_sequence"] if heads else 0
+        running = {
+            row["consumer_id"]: (row["last_acked_sequence"], row.get("must_reconcile"), row.get("failing"))
+            for row in self.raw(CURSORS)
+            if row.get("retired_at") is None
+        }
+        asked = {one["consumer_id"] for one in self.raw("lifecycle_dead_letters") if one["state"] == "replaying"}
+        return not asked & running.keys() and all(row == (head, False, None) for row in running.values())
+
+    def watch(self) -> Watch:
+        play = self.play
+        watchers = () if play.watchers is None else play.watchers(self)
+        return self.journal.watch(self.tenant, watchers, play.forgotten(self))
+
+    def sight(self) -> None:
+        """Note how far each consumer is: it must never be seen further back."""
+        if self.play.watchers is not None:
+            self.journal.sight(self.raw(CURSORS))
 
     def evidence(self) -> Evidence:
         play = self.play
@@ -141,12 +178,22 @@ class Scene:
     def require_progress(self, where: object) -> None:
         if not self.play.flag_lost:
             judge_progress(self.raw, self.evidence()).require(where)
+        self._require_watch(where, at_rest=False)
 
     def require_rest(self, where: object) -> Figures:
         figures = judge(self._read, self.evidence()).require(where)
+        self._require_watch(where, at_rest=True)
         if broken := list(self.play.check(self)):
             raise AssertionError(f"{where}: {'; '.join(broken)}")
         return figures
+
+    def _require_watch(self, where: object, *, at_rest: bool) -> None:
+        if self.play.watchers is None:
+            return
+        if broken := judge_watch(self.raw, self.watch(), at_rest=at_rest):
+            lines = "\n  ".join(broken)
+            raise AssertionError(f"{where}: {len(broken)} promises are broken\n  {lines}")
+        self.sight()
 
     def _read(self, collection: str) -> Iterable[Document]:
         """Read also what names another tenant and stands under a key of this one."""
@@ -170,10 +217,14 @@ class Actor:
         self._in_turn: str | None = None
         bots = {bot_id: self._bot(bot_id, bot) for bot_id, bot in scene.play.bots(scene, self).items()}
         projectors = {kind: self._noted(function) for kind, function in scene.play.projectors.items()}
+        self.observers = Observers(scene.play.observers(scene, self), scene.journal, self.faulty)
+        limits = scene.play.limits
         self.runtime: Runtime = replace(
-            scene.harness.runtime(worker=name, clock=self.clock, stopping=lambda: self.stops, **scene.play.limits),
+            scene.harness.runtime(worker=name, writer=name, clock=self.clock, stopping=lambda: self.stops, **limits),
             bots=KnownBots(bots),
             projectors=KnownProjectors(projectors),
+            observers=self.observers,
+            outlets=Notices(scene.journal, self.faulty),
             hints=self.hints,
         )
 
@@ -202,6 +253,8 @@ class Actor:
             self.scene.lapse()
             if self.scene.play.by_ticks:
                 self.tick()
+            elif self.scene.play.watchers is not None:
+                self._watch_on()
             else:
                 drain_tenant(self.store, self.runtime)
                 while (report := run_slice(self.store, self.runtime)) is not None and report.more:
@@ -216,6 +269,23 @@ class Actor:
         self.take_messages()
         offer_slices(self.faulty, self.runtime)
         self.take_messages()
+        offer_polls(self.faulty, self.runtime)
+        self.take_messages()
+
+    def poll(self) -> None:
+        """Let each consumer of this process observe once."""
+        for consumer_id in self.observers.ids():
+            self.poll_one(consumer_id)
+
+    def poll_one(self, consumer_id: str) -> None:
+        """Let one consumer observe."""
+        if (observer := self.observers.get(consumer_id)) is not None:
+            observe_lifecycle(self.store, self.runtime, observer)
+
+    def _watch_on(self) -> None:
+        if not self.scene.is_drained():
+            drain_tenant(self.store, self.runtime)
+        self.poll()
 
     def take_messages(self) -> None:
         """Work off what was hinted for this tenant, and what that hints."""
@@ -224,8 +294,12 @@ class Actor:
             if tenant == self.scene.tenant:
                 if lane == "drain":
                     drain_tenant(self.store, self.runtime, token)
-                else:
+                elif lane == "slice":
                     run_slice(self.store, self.runtime, token)
+                elif lane == "wake":
+                    wake_consumers(self.store, self.runtime)
+                elif lane == "poll":
+                    self.poll_one(token or "")
 
     def _bot(self, bot_id: str, bot: Bot | Callable[..., Any]) -> Bot:
         known = bot if isinstance(bot, Bot) else Bot(bot_id=bot_id, function=bot)
