@@ -35,13 +35,14 @@ def test_of_two_threads_of_one_process_under_one_consumer_id_one_works(harness: 
     polls: list[Poll] = []
 
     def second(_: Observation) -> None:
+        cache.on_call = lambda _: None
         thread = threading.Thread(target=lambda: polls.append(observe_lifecycle(store, runtime, observing(cache)).poll))
         thread.start()
         thread.join()
 
     cache.on_call = second
     assert observe_lifecycle(store, runtime, observing(cache)).poll is Poll.OBSERVED
-    assert polls == [Poll.BUSY, Poll.BUSY]
+    assert polls == [Poll.BUSY]
     assert cache.ids == ["-c1", "-c2"]
 
 
@@ -99,6 +100,26 @@ def test_minutes_of_ticks_with_44_idle_consumers_send_no_message_and_with_paused
 
 def idle_polls(harness: MongoHarness) -> int:
     return sum(row["idle_polls"] for row in harness.raw("lifecycle_consumer_cursors"))
+
+
+@pytest.mark.promise("L05", "L07")
+def test_a_row_that_a_killed_process_left_in_an_open_transaction_keeps_no_other_tenant_waiting(
+    mongo_harness: MongoHarness,
+) -> None:
+    harness = mongo_harness
+    held, *others = [harness.store.tenant(f"t{number}") for number in range(3)]
+    for store in (held, *others):
+        watched(store, harness.runtime(), 1)
+    lease = held.consumers.lease("cache", "killed", timedelta(milliseconds=1))
+    assert lease is not None
+    assert held.consumers.begin(lease)
+    hold = harness.limits.slot_hold
+    with held.transactions.begin() as transaction:
+        # Killed before its commit: nothing ends this at the server until the server itself does.
+        held.consumers.acknowledge_in(transaction, lease, read=0, sequence=1)
+        offered = harness.store.maintenance.due_consumers(["cache"], hold, 100)
+        assert sorted(offered) == [("t1", "cache"), ("t2", "cache")]
+    assert list(harness.store.maintenance.due_consumers(["cache"], hold, 100)) == [("t0", "cache")]
 
 
 @pytest.mark.promise("L05")
