@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -117,7 +118,9 @@ def test_a_row_that_a_killed_process_left_in_an_open_transaction_keeps_no_other_
     with held.transactions.begin() as transaction:
         # Killed before its commit: nothing ends this at the server until the server itself does.
         held.consumers.acknowledge_in(transaction, lease, read=0, sequence=1)
+        began = time.monotonic()
         offered = harness.store.maintenance.due_consumers(["cache"], hold, 100)
+        assert time.monotonic() - began < harness.limits.op_timeout.total_seconds() - 2
         assert sorted(offered) == [("t1", "cache"), ("t2", "cache")]
     assert list(harness.store.maintenance.due_consumers(["cache"], hold, 100)) == [("t0", "cache")]
 
