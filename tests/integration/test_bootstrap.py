@@ -36,6 +36,12 @@ class Heard:
         self.slices.append((tenant_id, token))
         return True
 
+    def poll(self, tenant_id: str, consumer_id: str) -> bool:
+        raise NotImplementedError((tenant_id, consumer_id))
+
+    def wake(self, tenant_id: str) -> bool:
+        raise NotImplementedError(tenant_id)
+
 
 @pytest.fixture
 def settings(mongo_server: EmbeddedMongo, database_name: str) -> Settings:
