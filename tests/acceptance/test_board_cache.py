@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from pymongo import MongoClient
 
 from outbox_core.bootstrap import Outbox
 from outbox_core.embedded import Supervisor
 from tests.acceptance import browser
+from tests.harness.on_mongo import MongoHarness
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -144,6 +146,33 @@ def test_a_cache_killed_with_9_that_missed_many_changes_comes_back_and_equals_th
     wait_until(lambda: consumers.state().lags == {"board-cache": 0}, SEEN_WITHIN_S, "the last acknowledgement")
     assert again.stop() == 0
     assert cache.outbox.consumers("acme").get("board-cache").lease_owner == ""
+
+
+@pytest.mark.promise("L12", "L13", "L14")
+def test_a_cache_whose_consumer_was_retired_while_it_was_away_reconciles_when_it_is_registered_again(
+    cache: Cache, mongo_server: EmbeddedMongo
+) -> None:
+    cache.put(*(f"c{number}" for number in range(6)))
+    first = cache.start()
+    cache.await_equal("the first look at the board")
+    first.kill()
+    for name in ("c0", "c1", "c2"):
+        cache.boards.delete_card(name)
+    consumers = cache.outbox.consumers("acme")
+    consumers.retire("board-cache", by="ann", why="it seemed to be gone for good")
+    with MongoClient[dict[str, Any]](mongo_server.url) as client:
+        MongoHarness(client[cache.outbox.settings.mongo_db]).advance(timedelta(days=31))
+    cache.outbox.prune()
+    assert cache.outbox.tenant("acme").stream.floor() == 4
+    # A retired one is left retired by its own start; a person brings it back.
+    process = cache.start()
+    assert consumers.get("board-cache").retired_at is not None
+    assert "c0" in (cache.ids() or ())
+    consumers.register("board-cache", start="latest", by="ann")
+    cache.await_equal("the reconciliation")
+    cache.boards.delete_card("c3")
+    cache.await_equal("what came after it")
+    assert process.poll() is None
 
 
 @pytest.mark.promise("L05")
