@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-MISSES = int(os.environ.get("OUTBOX_TEST_MISSES", "60"))
+MISSES = int(os.environ.get("OUTBOX_TEST_MISSES", "30"))
 """How many deletions the killed cache misses; each is a transaction of its own, so that many take their time."""
 
 READY_WITHIN = timedelta(seconds=30)
@@ -134,6 +134,7 @@ def test_a_cache_killed_with_9_that_missed_many_changes_comes_back_and_equals_th
     cache.await_equal("what it missed")
     assert cache.ids() == {"stays", *names[::10]}
     consumers = cache.outbox.consumers("acme")
+    wait_until(lambda: consumers.state().lags == {"board-cache": 0}, SEEN_WITHIN_S, "the last acknowledgement")
     # Every tenth deletion was undone: it is recorded, and not given; nothing was reconciled but the beginning.
     codes = [row.code.rpartition(":")[2] for row in cache.outbox.tenant("acme").audit.rows(limit=5_000)]
     assert codes.count("consumer-reconciled") == 1
@@ -143,7 +144,6 @@ def test_a_cache_killed_with_9_that_missed_many_changes_comes_back_and_equals_th
         if row.code.endswith("event-superseded")
     ]
     assert sum(map(int, superseded)) == len(names[::10])
-    wait_until(lambda: consumers.state().lags == {"board-cache": 0}, SEEN_WITHIN_S, "the last acknowledgement")
     assert again.stop() == 0
     assert cache.outbox.consumers("acme").get("board-cache").lease_owner == ""
 
