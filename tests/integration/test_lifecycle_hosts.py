@@ -86,7 +86,7 @@ def test_minutes_of_ticks_with_44_idle_consumers_send_no_message_and_with_paused
             cost += commands(harness) - before
         return cost, idle_polls(harness) - looked
 
-    minutes(4)
+    minutes(2)
     cost, looked = minutes(1)
     assert harness.hints.sent == []
     # Five for a tick at most, however many consumers there are; each is looked at about once a minute by now.
