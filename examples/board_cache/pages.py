@@ -19,6 +19,9 @@ _QUEUED = 1_000
 
 _KEEP_ALIVE_S = 15.0
 _CLOSE_S = 2.0
+_RETRY_MS = 1_000
+"""How soon a browser asks again after a lost connection."""
+
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
 
 
@@ -45,7 +48,8 @@ class Feed:
         # First the queue, then the board: a change between the two comes twice, and none is left out.
         self._queues.add(queue)
         self._streams.add(queue)
-        queue.put_nowait(None if self._closed else _message("board", {"cards": self.cache.rows()}))
+        board = f"retry: {_RETRY_MS}\n{_message('board', {'cards': self.cache.rows()})}"
+        queue.put_nowait(None if self._closed else board)
         return queue
 
     def leave(self, queue: asyncio.Queue[str | None]) -> None:

@@ -41,7 +41,7 @@ OBSERVERS = "tests.acceptance.observers"
 SHORT = {
     "OUTBOX_BOTS": OBSERVERS,
     "OUTBOX_HINTS": "off",
-    "OUTBOX_CONSUMER_POLL": "500ms",
+    "OUTBOX_CONSUMER_POLL": "250ms",
     "OUTBOX_CONSUMER_IDLE_STEP": "100ms",
     "OUTBOX_CONSUMER_IDLE_CAP": "1s",
     "OUTBOX_CONSUMER_LEASE": "3500ms",

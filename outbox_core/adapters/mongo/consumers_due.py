@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import pymongo
 from bson import ObjectId
 
 from outbox_core.adapters.mongo.consumer_edges import RUNNING, ahead, lease_is_over
@@ -13,11 +14,13 @@ from outbox_core.adapters.mongo.edges import NOW
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.lifecycle_stream import SEQUENCES
 from outbox_core.domain.consumer import LetterState
+from outbox_core.domain.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from pymongo.collection import Collection
     from pymongo.database import Database
 
     from outbox_core.domain.limits import Limits
@@ -27,6 +30,9 @@ _ROWS = 5_000
 
 _STEPS = 1_000
 """How many idle polls are told apart at most."""
+
+_WRITE_S, _ONE_S, _MOST_HELD = 2.0, 0.25, 8
+"""How long the rows of a tick are waited for together, then each alone, and how many in vain."""
 
 _HEAD = {"from": SEQUENCES, "localField": "tenant_id", "foreignField": "_id", "as": "counter"}
 _HAS_FAILED = {"$gt": ["$failing.next_attempt_at", NOW]}
@@ -50,19 +56,40 @@ def due_consumers(
             has_work = row["behind"] and not row["waits"]
             (busy if has_work or (row["tenant_id"], row["consumer_id"]) in replaying else rest).append(row)
         if rest:
-            still = {**due, "_id": {"$in": [row["_id"] for row in rest]}}
-            cursors.update_many(still, [{"$set": _put_off(limits)}], hint=BY_ID)
+            _write(cursors, due, [row["_id"] for row in rest], _put_off(limits))
         offered = busy[:limit]
         if not offered:
             return ()
         ids, token = [row["_id"] for row in offered], ObjectId()
         taken = {"next_poll_at": ahead(hold), "idle_polls": 0, "offer": token, "updated_at": NOW}
-        if cursors.update_many({**due, "_id": {"$in": ids}}, [{"$set": taken}], hint=BY_ID).matched_count < len(ids):
-            # Another process has taken, paused or retired some of them since they were read.
+        if _write(cursors, due, ids, taken) < len(ids):
+            # Another process has taken, paused or retired some of them since they were read, or holds them.
             found = cursors.find({"_id": {"$in": ids}, "offer": token}, {"_id": 1}, hint=BY_ID)
             ids = [row["_id"] for row in found.batch_size(len(ids) + 1)]
     kept = frozenset(ids)
     return [(row["tenant_id"], row["consumer_id"]) for row in offered if row["_id"] in kept]
+
+
+def _write(cursors: Collection[dict[str, Any]], due: dict[str, Any], ids: Sequence[str], change: dict[str, Any]) -> int:
+    """Write rows that are due, and return how many surely; one that somebody holds is left to a later tick.
+
+    A process that was killed in a transaction leaves it open at the server for a minute or more, and a row that it
+    wrote makes each write wait: it must not have all tenants wait with it.
+    """
+    update, held = [{"$set": change}], 0
+    try:
+        with translated(), pymongo.timeout(_WRITE_S):
+            return cursors.update_many({**due, "_id": {"$in": list(ids)}}, update, hint=BY_ID).matched_count
+    except TransientError as error:
+        for row_id in ids:
+            try:
+                with translated(), pymongo.timeout(_ONE_S):
+                    cursors.update_one({**due, "_id": row_id}, update, hint=BY_ID)
+            except TransientError:
+                held += 1
+                if held >= _MOST_HELD:
+                    raise error from None
+    return 0
 
 
 def _due(limits: Limits, consumer_ids: Sequence[str]) -> dict[str, Any]:
