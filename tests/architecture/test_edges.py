@@ -27,6 +27,7 @@ NAMED_EDGES = {
     "outbox_core/application/project_move.py": (1, "a projector's call: retried"),
     "outbox_core/bots.py": (1, "importing a module of bots: the worker ends with one line that names it"),
     "tasks/beat.py": (1, "a look into a queue: beat sends as it would without one"),
+    "tasks/consumer.py": (1, "decoding a message: whatever it raises, the message is refused"),
     "tasks/hints.py": (3, "the hint queue: sending, asking what waits, closing what failed; a tick covers it"),
 }
 """Foreign code and threads, where an error of any kind must be seen to. How often each file catches, and why."""

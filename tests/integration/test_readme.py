@@ -180,7 +180,7 @@ def test_terms_that_are_one_text_are_refused_rather_than_taken_for_their_letters
     )
     assert said.splitlines() == [
         "match: types takes a list of texts, not 'order'",
-        "match: types takes a list of texts, not \"('order', 7)\"",
+        "match: types takes a list of texts, not ('order', 7)",
     ]
     assert shop.database["trigger_subscriptions"].count_documents({}) == 1
 
