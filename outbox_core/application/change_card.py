@@ -62,6 +62,7 @@ def change_card(
     recorder = LifecycleRecorder(store, runtime)
 
     def write(transaction: OutboxTransaction, before: Card | None) -> tuple[Card, list[str]]:
+        recorder.forget()
         after, tellings = decide(before, transaction.transaction)
         if not tellings:
             return after, []

@@ -126,7 +126,15 @@ class ConsumerTurn:
         last = min(page.head, self._after + self.runtime.limits.observe_batch)
         return [entry.sequence for entry in page.entries] == list(range(self._after + 1, last + 1))
 
+    @property
+    def holds(self) -> bool:
+        """Whether the lease is surely ours; foreign code is called only where it is."""
+        return self._heart.holds
+
     def _reconcile(self, head: int, why: str) -> None:
+        if not self.holds:
+            self.ended(Poll.LOST)
+            return
         poll, wait = reconcile_consumer(
             self.store, self.runtime, self.observer, self.lease, self._heart, head=head, why=why
         )
@@ -162,7 +170,7 @@ class ConsumerTurn:
         for event in events:
             if superseded(event, deletions.get(event.task_id)):
                 passed.append(event.event_id)
-            elif (seen and not self.goes_on()) or not self._heart.holds:
+            elif (seen and not self.goes_on()) or not self.holds:
                 break
             else:
                 try:

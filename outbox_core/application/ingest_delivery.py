@@ -49,6 +49,7 @@ def ingest_delivery(store: TenantStore, runtime: Runtime, delivery: Delivery) ->
         return stored_card(store, change.card_id, transaction) if change else _spoken_of(store, delivery)
 
     def write(transaction: OutboxTransaction, card: Card | None) -> None:
+        recorder.forget()
         if change is None:
             transaction.append_event(
                 _event(delivery, card.card_id if card else delivery.subject, _seen(delivery, card))

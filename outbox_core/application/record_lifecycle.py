@@ -32,9 +32,12 @@ class LifecycleRecorder:
         self._runtime = runtime
         self._recorded: list[LifecycleEvent] = []
 
+    def forget(self) -> None:
+        """Forget what a transaction recorded that was undone; to be called first where a body begins."""
+        self._recorded.clear()
+
     def see(self, transaction: OutboxTransaction, before: Card | None, after: Card, by: str, why: str) -> None:
         """Record what became of the card when the transaction commits; raises ObserverActedError in an observer."""
-        self._recorded.clear()
         change = self._change(before, after)
         if change is None:
             return

@@ -55,17 +55,18 @@ def _replay(turn: ConsumerTurn, letter: DeadLetter) -> Poll:
     except (LeaseLostError, UnclearCommitError):
         return Poll.LOST
     except (Exception, BotOverstayedError) as error:  # noqa: BLE001 - the named edge: an observer's call
-        if turn.observer.transactional and isinstance(error, TransientError | EventConflictError):
-            # Its transaction met another one: the letter still waits for its replay.
-            return Poll.RETRYING
-        return _failed(turn, event_id, error)
+        # Where its transaction met another one, the letter still waits for its replay.
+        met = turn.observer.transactional and isinstance(error, TransientError | EventConflictError)
+        return Poll.RETRYING if met else _failed(turn, event_id, error)
     turn.report = replace(turn.report, replayed=turn.report.replayed + 1)
     return _held(turn.observer.transactional or consumers.replayed(turn.lease, event_id, why="observed"))
 
 
 def _observe(turn: ConsumerTurn, event: LifecycleEvent) -> None:
-    """Call the observer; a transactional one settles the letter in its own transaction."""
+    """Call the observer; a transactional one settles the letter in its own transaction. Raises LeaseLostError."""
     if not turn.observer.transactional:
+        if not turn.holds:
+            raise LeaseLostError(f"{turn.named}: the lease ran out before the letter {event.event_id} was observed")
         turn.call(event, replayed=True)
         return
     consumers, lease = turn.store.consumers, turn.lease

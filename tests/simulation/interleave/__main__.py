@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.simulation.interleave.casts import CASTS
+from tests.simulation.interleave.cast import CASTS
 from tests.simulation.interleave.explore import BrokenPromiseError, Given, Seeded, explore, explore_seeds, play
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,11 @@ from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.board import Card
 from outbox_core.domain.board_input import Cause
 from outbox_core.domain.bot import Bot
-from outbox_core.domain.limits import Limits
 from tests.harness.base import ACME
 from tests.harness.examples import new_event, subscription
 from tests.harness.faults import with_calls
 from tests.oracle import DELIVERED, Evidence, Promise, Rest, Rule, judge_progress
+from tests.simulation.interleave.cast import AN_HOUR, BEAT, GRACE, LEASE, cast
 from tests.simulation.interleave.scheduler import Budget
 from tests.simulation.play import append, drain_whole
 
@@ -32,40 +31,8 @@ if TYPE_CHECKING:
     from outbox_core.domain.bot import Run
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
+    from tests.simulation.interleave.cast import Judge, Play
     from tests.simulation.interleave.stage import Stage
-
-    Judge = Callable[[], None]
-    Play = Callable[[TenantStore, Runtime], object]
-
-AN_HOUR = 3600.0
-LEASE, GRACE, HOLD = timedelta(seconds=61), timedelta(seconds=31), timedelta(seconds=31)
-BEAT = timedelta(seconds=21)
-_WIDE = Budget(waits=4, times=(BEAT, GRACE, LEASE), deaths=1, faults=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
-    """Who plays, within which budget every schedule is tried, and with which one seeds choose.
-
-    `transient` says that a call may find an open transaction in its way, which the twin does not wait for.
-    """
-
-    prepare: Callable[[Stage], Judge]
-    budget: Budget
-    transient: bool = False
-    wide: Budget = _WIDE
-    limits: Limits = field(default_factory=lambda: Limits(slice_time=timedelta(milliseconds=12)))
-
-
-CASTS: dict[str, Cast] = {}
-
-
-def _cast(budget: Budget, *, transient: bool = False, **limits: Any) -> Callable[[Callable[[Stage], Judge]], None]:  # noqa: ANN401
-    def register(prepare: Callable[[Stage], Judge]) -> None:
-        chosen = Limits(**{"slice_time": timedelta(milliseconds=12), **limits})
-        CASTS[prepare.__name__] = Cast(prepare=prepare, budget=budget, transient=transient, limits=chosen)
-
-    return register
 
 
 def unslotted(store: TenantStore) -> TenantStore:
@@ -129,7 +96,7 @@ def at_rest(stage: Stage, **evidence: Any) -> Judge:  # noqa: ANN401 - the oracl
     return judge
 
 
-@_cast(Budget(waits=1, times=(GRACE, GRACE)))
+@cast(Budget(waits=1, times=(GRACE, GRACE)))
 def two_drains_and_a_late_writer(stage: Stage) -> Judge:
     """A hole, its filling, and the writer that lands before, in, or after it (E03, E04, E13, E46)."""
     rule(stage)
@@ -140,7 +107,7 @@ def two_drains_and_a_late_writer(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=0))
+@cast(Budget(waits=0))
 def two_drains_and_a_worker(stage: Stage) -> Judge:
     """A drain that comes late to a row that is claimed or done leaves it as it is (E12, E13)."""
     rule(stage)
@@ -151,7 +118,7 @@ def two_drains_and_a_worker(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=1))
+@cast(Budget(waits=1))
 def appends_race_the_clearing_of_the_flag(stage: Stage) -> Judge:
     """Whatever is appended is drained by hints alone: no tick comes, and no time passes (E16)."""
     rule(stage)
@@ -163,7 +130,7 @@ def appends_race_the_clearing_of_the_flag(stage: Stage) -> Judge:
     return woken(stage)
 
 
-@_cast(Budget(waits=1, times=(GRACE,)))
+@cast(Budget(waits=1, times=(GRACE,)))
 def repair_races_an_append_and_a_drain(stage: Stage) -> Judge:
     """The slow tick sets flags while a drain clears them (E16)."""
     rule(stage)
@@ -183,7 +150,7 @@ def repair_races_an_append_and_a_drain(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=0, times=(timedelta(seconds=5),) * 2), poison_ticks=2)
+@cast(Budget(waits=0, times=(timedelta(seconds=5),) * 2), poison_ticks=2)
 def two_drains_before_an_event_that_fails(stage: Stage) -> Judge:
     """Poison is counted once an interval, whoever counts, and parks once (E15)."""
     # The oracle knows no event that is passed for failing: it is asked for the good one alone.
@@ -212,7 +179,7 @@ def two_drains_before_an_event_that_fails(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=0), claim_batch=2)
+@cast(Budget(waits=0), claim_batch=2)
 def three_claimers_of_three_rows(stage: Stage) -> Judge:
     """While leases live, each row runs once (E25)."""
     rule(stage)
@@ -222,7 +189,7 @@ def three_claimers_of_three_rows(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=0, times=(LEASE,)))
+@cast(Budget(waits=0, times=(LEASE,)))
 def a_stale_claimer_settles_late(stage: Stage) -> Judge:
     """One stalls beyond its lease, another reclaims; the late one is fenced out (E26, E27, E28)."""
     rule(stage)
@@ -232,7 +199,7 @@ def a_stale_claimer_settles_late(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=1, times=(LEASE,)), transient=True)
+@cast(Budget(waits=1, times=(LEASE,)), transient=True)
 def a_stale_claimer_of_a_transactional_launch(stage: Stage) -> Judge:
     """It happens exactly once, whoever stalls where (E37)."""
     _transactional(stage)
@@ -242,7 +209,7 @@ def a_stale_claimer_of_a_transactional_launch(stage: Stage) -> Judge:
     return at_rest(stage, bots_append=frozenset({"filed"}))
 
 
-@_cast(Budget(waits=1, times=(GRACE,)), transient=True)
+@cast(Budget(waits=1, times=(GRACE,)), transient=True)
 def a_transactional_launch_and_two_drains(stage: Stage) -> Judge:
     """The launch's own number is a hole until it commits; the drains wait, or fill it (E02, E04, E37)."""
     _transactional(stage)
@@ -253,7 +220,7 @@ def a_transactional_launch_and_two_drains(stage: Stage) -> Judge:
     return at_rest(stage, bots_append=frozenset({"filed"}))
 
 
-@_cast(Budget(waits=0, times=(BEAT, BEAT, BEAT)))
+@cast(Budget(waits=0, times=(BEAT, BEAT, BEAT)))
 def a_long_bot_its_heart_and_a_reclaimer(stage: Stage) -> Judge:
     """The heart renews while the bot runs; stalled beyond the lease, the row is another's (E31, E32)."""
     rule(stage)
@@ -263,7 +230,7 @@ def a_long_bot_its_heart_and_a_reclaimer(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=0, times=(LEASE,)), transient=True)
+@cast(Budget(waits=0, times=(LEASE,)), transient=True)
 def a_one_shot_whose_label_comes_back(stage: Stage) -> Judge:
     """A worker stalls before its consume, the label returns for another effect, then it wakes (E36)."""
     terms: dict[str, Any] = {"sources": ("board",), "labels": ("go",), "consume_labels": ("go",)}
@@ -294,7 +261,7 @@ def a_one_shot_whose_label_comes_back(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=0, times=(LEASE,)), transient=True)
+@cast(Budget(waits=0, times=(LEASE,)), transient=True)
 def two_one_shots_of_one_label(stage: Stage) -> Judge:
     """Two effects want one label: one launches, the other is dropped, whatever they repeat (E36)."""
     terms: dict[str, Any] = {"sources": ("board",), "labels": ("go",), "consume_labels": ("go",)}
@@ -357,20 +324,20 @@ def _before(told: list[str], first: str, second: str) -> bool:
     return first in told and second in told and told.index(first) < told.index(second)
 
 
-@_cast(Budget(waits=0))
+@cast(Budget(waits=0))
 def a_rule_is_made_while_appends_and_a_drain_go_on(stage: Stage) -> Judge:
     """An event that is appended after the answer is never passed unmatched, history does not fire (E07)."""
     return _a_rule_that_begins(stage, lambda store, sub_id: add_subscription(store, subscription(sub_id)))
 
 
-@_cast(Budget(waits=0))
+@cast(Budget(waits=0))
 def a_rule_is_enabled_while_appends_and_a_drain_go_on(stage: Stage) -> Judge:
     """As one that is made (E07)."""
     stage.at_first(lambda first: add_subscription(first.store, subscription("new", enabled=False)))
     return _a_rule_that_begins(stage, enable_subscription)
 
 
-@_cast(Budget(waits=0), tenant_slots=1)
+@cast(Budget(waits=0), tenant_slots=1)
 def offers_and_slices_race_for_one_slot(stage: Stage) -> Judge:
     """The cap holds, and what comes as the last slot falls free is seen without a tick (E42)."""
     rule(stage)
@@ -395,7 +362,7 @@ def offers_and_slices_race_for_one_slot(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=0), tenant_slots=2, claim_batch=1)
+@cast(Budget(waits=0), tenant_slots=2, claim_batch=1)
 def slices_of_two_slots_and_a_drain(stage: Stage) -> Judge:
     """As with one slot, where both slices may end at once (E42)."""
     rule(stage)
@@ -428,7 +395,7 @@ def woken(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=0), claim_batch=3)
+@cast(Budget(waits=0), claim_batch=3)
 def a_stop_gives_back_while_another_claims(stage: Stage) -> Judge:
     """What was not started is given back, unspent, and runs once (E41)."""
     rule(stage)
@@ -452,7 +419,7 @@ def a_stop_gives_back_while_another_claims(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget(waits=1, faults=1))
+@cast(Budget(waits=1, faults=1))
 def one_event_is_appended_twice_and_drained(stage: Stage) -> Judge:
     """Two writers of one event id, one unclear answer: one event, one row (E46, E12)."""
     rule(stage)
@@ -462,7 +429,7 @@ def one_event_is_appended_twice_and_drained(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=1, times=(GRACE, GRACE)), transient=True)
+@cast(Budget(waits=1, times=(GRACE, GRACE)), transient=True)
 def a_transaction_that_stalls_and_two_drains(stage: Stage) -> Judge:
     """A transaction's number is a hole until it commits; filled, its body runs again (E02, E04)."""
     rule(stage)
@@ -482,7 +449,7 @@ def a_transaction_that_stalls_and_two_drains(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=0, times=(LEASE,), faults=1))
+@cast(Budget(waits=0, times=(LEASE,), faults=1))
 def two_workers_and_an_unclear_answer(stage: Stage) -> Judge:
     """One call of a worker fails before or after it happened, and a lease may end (E26, E33)."""
     rule(stage)
@@ -492,7 +459,7 @@ def two_workers_and_an_unclear_answer(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(waits=0, times=(LEASE,), deaths=1), transient=True)
+@cast(Budget(waits=0, times=(LEASE,), deaths=1), transient=True)
 def a_worker_dies_while_another_goes_on(stage: Stage) -> Judge:
     """Any of the two, before any call, with its heart (E28, E37)."""
     _transactional(stage)
@@ -502,7 +469,7 @@ def a_worker_dies_while_another_goes_on(stage: Stage) -> Judge:
     return at_rest(stage, bots_append=frozenset({"filed"}))
 
 
-@_cast(Budget(times=(LEASE,)))
+@cast(Budget(times=(LEASE,)))
 def a_bot_that_fails_and_a_reclaimer(stage: Stage) -> Judge:
     """A failed try goes back with its attempt spent; a stale one spends nothing of another's (E26, E33)."""
     rule(stage)
@@ -518,7 +485,7 @@ def a_bot_that_fails_and_a_reclaimer(stage: Stage) -> Judge:
     return at_rest(stage)
 
 
-@_cast(Budget(times=(LEASE,)), transient=True)
+@cast(Budget(times=(LEASE,)), transient=True)
 def a_promotion_and_a_reclaimer(stage: Stage) -> Judge:
     """A rule of mode board stamps its card once, whoever comes late (E38)."""
     rests = frozenset({Rest("done", "promoted")})
@@ -538,7 +505,7 @@ def a_promotion_and_a_reclaimer(stage: Stage) -> Judge:
     return judge
 
 
-@_cast(Budget())
+@cast(Budget())
 def a_rule_is_disabled_while_its_rows_run(stage: Stage) -> Judge:
     """Its rows are delivered or dropped with their reason; enabled again, it is owed what comes then (E07, E34)."""
     rests = frozenset({DELIVERED, Rest("done", "subscription_disabled")})

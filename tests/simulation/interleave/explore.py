@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from outbox_core.application import heart
+from outbox_core.application import heart, lease_heart, observe_lifecycle
 from outbox_core.domain.errors import TransientError
-from tests.simulation.interleave.casts import CASTS
+from tests.simulation.interleave import casts, consumer_casts
+from tests.simulation.interleave.cast import CASTS
 from tests.simulation.interleave.scheduler import Pruned, Scheduler
 from tests.simulation.interleave.stage import HeartThreads, Snapshot, Stage
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.interleave.scheduler import Budget, Strategy
 
+
+if not CASTS:
+    raise AssertionError(f"{casts.__name__} and {consumer_casts.__name__} register nothing")
 
 _SNAPSHOTS: dict[str, Snapshot] = {}
 
@@ -129,7 +133,13 @@ def play(cast: str, strategy: Strategy, *, budget: Budget | None = None) -> Sche
     stage = Stage(chosen.limits)
     scheduler = Scheduler(strategy, budget or chosen.budget, stage.harness.server_clock, stage.state)
     stage.scheduler = scheduler
-    with patch.object(heart, "threading", HeartThreads(stage)), _silent():
+    threads = HeartThreads(stage)
+    with (
+        patch.object(heart, "threading", threads),
+        patch.object(lease_heart, "threading", threads),
+        patch.object(observe_lifecycle, "threading", threads),
+        _silent(),
+    ):
         judge = chosen.prepare(stage)
         stage.set_up(_SNAPSHOTS, cast)
         scheduler.run()

@@ -35,6 +35,15 @@ READS = frozenset(
         "boards.bindings",
         "cards.standing",
         "cards.get",
+        "cards.deletions",
+        "cards.live",
+        "consumers.look",
+        "consumers.all",
+        "consumers.letters",
+        "consumers.letter",
+        "stream.head",
+        "stream.read_after",
+        "stream.floor",
         "transactions.begin",
     }
 )

@@ -13,6 +13,7 @@ from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.errors import EventConflictError, TransientError, UnclearCommitError
 from outbox_core.ports.effect_outbox import Settled
+from outbox_core.ports.lifecycle_stream import Page
 from outbox_core.ports.runtime import Runtime
 from tests.harness.base import ACME
 from tests.harness.faults import FaultyStore, When
@@ -107,6 +108,8 @@ class SteppedStore(FaultyStore):
         call = self._call(f"{name}.{method}", getattr(port, method))
         if (name, method) == ("effects", "settle"):
             return partial(_settle_each, self._call("effects.record_run", partial(_record_run, port)), call)
+        if (name, method) == ("stream", "read_after"):
+            return partial(_head_then_rows, self._call("stream.head", getattr(port, "head")), call)  # noqa: B009 - a port's
         each = _EACH.get(f"{name}.{method}")
         return partial(each, call) if each else call
 
@@ -207,18 +210,31 @@ def _insert_each(call: Callable[..., Any], events: Sequence[Event], transaction:
         raise EventConflictError(duplicates=duplicates, taken=taken)
 
 
+def _head_then_rows(head: Callable[[], int], call: Callable[..., Any], sequence: int, limit: int) -> Page:
+    """Read as MongoDB does: the head, then the rows up to it; what happens between the two is seen in the rows."""
+    found = head()
+    if found <= sequence:
+        return Page(found, ())
+    return Page(found, tuple(entry for entry in call(sequence, limit).entries if entry.sequence <= found))
+
+
+def _prune_each(call: Callable[..., Any], up_to: int, older_than: timedelta, limit: int) -> int:
+    return next(removed for removed in range(limit + 1) if removed == limit or not call(up_to, older_than, 1))
+
+
 _EACH: dict[str, Callable[..., Any]] = {
     "effects.materialize": _materialize_each,
     "effects.renew": _move_each,
     "effects.release": _move_each,
     "log.insert": _insert_each,
     "log.fill": _fill_each,
+    "stream.prune": _prune_each,
 }
 """Calls that are atomic for each document alone."""
 
 
 class HeartThreads:
-    """Stands for `threading` in the heart's module: its thread is an actor, its waiting a step."""
+    """Stands for `threading` in the hearts' modules: their thread is an actor, their waiting a step."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -229,6 +245,29 @@ class HeartThreads:
     def Thread(self, *, target: Callable[[], None], name: str, daemon: bool) -> HeartThread:  # noqa: N802
         del name, daemon
         return HeartThread(self._stage, target)
+
+    def Lock(self) -> HeartLock:  # noqa: N802
+        return HeartLock(self._stage)
+
+    def get_native_id(self) -> int:
+        """Return what is the same in each play of the same choices."""
+        return 1
+
+
+class HeartLock:
+    """A lock that an actor may hold across its steps: whoever wants it stands still until it is free."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._held = False
+
+    def __enter__(self) -> None:
+        while self._held:
+            self._stage.scheduler.pause("lock", ready=lambda: not self._held)
+        self._held = True
+
+    def __exit__(self, *exc: object) -> None:
+        self._held = False
 
 
 class HeartEvent:
@@ -304,6 +343,7 @@ class Stage:
         self.bots: dict[str, Bot | Callable[..., object]] = {"bot": self.bot()}
         self.scheduler: Scheduler
         self.tokens: list[str] = []
+        self.watches: list[Callable[[], None]] = []
         self._at_first: list[Callable[[Stage], object]] = []
         self._seen: dict[Hashable, Document] = {}
         self._cursor: Document = {}
@@ -449,6 +489,8 @@ class Stage:
         self._look_at_progress()
         self._look_at_slots(arguments)
         self._look_at_tombstones()
+        for watch in self.watches:
+            watch()
 
     def _look_at_rows(self) -> None:
         rows = self.database.documents("trigger_effects")
