@@ -31,6 +31,11 @@ VIOLATIONS = [
     ("core-without-celery", "outbox_core/application/violation.py", "from kombu import Queue"),
     ("core-without-celery", "outbox_core/application/violation.py", "def late():\n    import tasks"),
     ("pure-domain", "outbox_core/domain/violation.py", "import pydantic"),
+    (
+        "observers-only-observe",
+        "outbox_core/application/lease_heart.py",
+        "from outbox_core.application.delete_card import delete_card",
+    ),
     ("mongo-in-one-place", "outbox_core/application/violation.py", "import pymongo"),
     ("mongo-in-one-place", "outbox_core/embedded/violation.py", "from bson import ObjectId"),
     ("core-without-celery", "outbox_core/adapters/violation.py", "import beat_schedule"),

@@ -29,7 +29,7 @@ DOCUMENTS = sorted(path.relative_to(ROOT) for path in [ROOT / "README.md", *(ROO
 
 def table(under: str, document: str = README) -> list[list[str]]:
     """The rows of the first table under a heading, without its head."""
-    section = document.split(f"\n## {under}\n")[1].split("\n## ")[0]
+    section = document.split(f"\n## {under}\n", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

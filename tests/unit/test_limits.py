@@ -15,10 +15,16 @@ from outbox_core.settings import parse_duration
 S, M, H = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 BROKEN: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"op_timeout": 30 * S, "effect_lease": 5 * M, "kill_grace": 1 * M}, ("OP_TIMEOUT", "GAP_GRACE")),
+    (
+        {"op_timeout": 30 * S, "effect_lease": 5 * M, "kill_grace": 1 * M, "consumer_lease": 1 * M},
+        ("OP_TIMEOUT", "GAP_GRACE"),
+    ),
     ({"gap_grace": 10 * S}, ("OP_TIMEOUT", "GAP_GRACE")),
     ({"effect_lease": 22 * S}, ("EFFECT_LEASE", "OP_TIMEOUT")),
-    ({"slice_time": 20 * S}, ("SLICE_TIME", "EFFECT_LEASE")),
+    ({"slice_time": 20 * S, "consumer_lease": 2 * M}, ("SLICE_TIME", "EFFECT_LEASE")),
+    ({"slice_time": 5 * S}, ("SLICE_TIME", "CONSUMER_LEASE")),
+    ({"consumer_lease": 10 * S}, ("CONSUMER_LEASE", "OP_TIMEOUT")),
+    ({"consumer_poll": 61 * S}, ("CONSUMER_POLL", "CONSUMER_IDLE_CAP")),
     ({"slot_hold": 1 * S}, ("SLICE_TIME", "SLOT_HOLD")),
     ({"tick_expiry": 5 * S}, ("TICK_EXPIRY", "DRAIN_TICK", "SWEEP_TICK")),
     ({"claim_batch": 201}, ("CLAIM_BATCH",)),
