@@ -343,7 +343,7 @@ def idle(outbox: Outbox, database: Mongo, folder: Path, mongod: int, consumers: 
     def cost() -> tuple[float, float]:
         before, used = commands(database), sum(process.cpu_times()[:2])
         time.sleep(seconds)
-        sent = (commands(database) - before).total() - 1
+        sent = (commands(database) - before).total()
         return sent * 60 / seconds, (sum(process.cpu_times()[:2]) - used) * 60 / seconds
 
     with deployed(folder):
