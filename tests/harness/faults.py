@@ -114,9 +114,12 @@ class FaultyStore:
         return self._call(name, function)
 
     def _proxy(self, name: str, protocol: type, port: object) -> Any:  # noqa: ANN401 - it stands for any port
-        proxy = _Proxy()
-        for method in port_methods(protocol):
-            setattr(proxy, method, self._call(f"{name}.{method}", getattr(port, method)))
+        def made(method: str) -> Callable[..., Any]:
+            if method not in vars(protocol):
+                raise AttributeError(f"{protocol.__name__} has no {method}")
+            return self._call(f"{name}.{method}", getattr(port, method))
+
+        proxy = _Proxy(made)
         if protocol is Transactions:
             proxy.begin = self._begin(port)  # type: ignore[attr-defined] # a proxy has what its port has
         return proxy
@@ -172,7 +175,15 @@ class FaultyStore:
 
 
 class _Proxy:
-    """Holds a port's calls as attributes."""
+    """Holds a port's calls as attributes, each made when it is first wanted: most actors make few."""
+
+    def __init__(self, made: Callable[[str], Callable[..., Any]]) -> None:
+        self._made = made
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = self._made(name)
+        setattr(self, name, call)
+        return call
 
 
 class _FaultyTransaction:

@@ -182,7 +182,7 @@ def lifecycle_play(**given: Any) -> Play:  # noqa: ANN401 - of a Play
 
 
 def _delete(scene: Scene, actor: Actor) -> None:
-    scene.journal.delete(actor.store, actor.runtime, "c1", "c2")
+    scene.journal.delete(actor.store, actor.runtime, "c1")
 
 
 def _restore(scene: Scene, actor: Actor) -> None:
@@ -199,7 +199,7 @@ def _delivered(scene: Scene, actor: Actor) -> None:
 
 CHANGES = (
     lifecycle_play(
-        name="delete cards",
+        name="delete a card",
         promises=("L01", "L02", "L03", "L04"),
         prepare=watched("c1", back=("c1",)),
         act=_delete,
@@ -532,8 +532,11 @@ def _old_stream(scene: Scene) -> None:
         scene.harness.change("ticks", tick["_id"], next_at=long_ago)
 
 
-def _prune(_scene: Scene, actor: Actor) -> None:
-    prune_lifecycle(actor.faulty, actor.runtime)
+def _prune(scene: Scene, actor: Actor) -> None:
+    """Two ticks: the batch of the first is full before it has come to the letters."""
+    for _ in range(2):
+        prune_lifecycle(actor.faulty, actor.runtime)
+        scene.lapse()
 
 
 def _two(scene: Scene, actor: Actor) -> tuple[Observer, ...]:

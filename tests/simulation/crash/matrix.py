@@ -105,6 +105,8 @@ _OF_EVERY_USE = {
     "stream.read_after",
 }
 _FOREIGN = {RUN, OBSERVE, REBUILD}
+_STRUCK_BY_EFFECTS = {"log", "progress", "slots", "effects", "subscriptions", "boards"}
+"""The ports that the plays of effects are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,8 @@ def chosen(play: Play, points: list[Point]) -> list[Point]:
     wanted: set[tuple[int, When, Mode]] = set()
     for turn, (name, number) in enumerate(first.items(), PLAYS.index(play)):
         if name in _OF_EVERY_USE and (play.flag_lost or not play.by_ticks) and turn % 6:
+            continue
+        if play.watchers is not None and name.partition(".")[0] in _STRUCK_BY_EFFECTS:
             continue
         wanted.add((number, *(_STALE if name in READS else sides[turn % len(sides)])))
         if name in _FOREIGN:

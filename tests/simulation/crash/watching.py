@@ -142,12 +142,13 @@ class Observers:
         return list(self._known)
 
     def unacknowledged(self) -> set[tuple[str, str]]:
-        """Return what was observed here, and whose acknowledgement has not landed."""
+        """Return what was observed here, and whose acknowledgement has not landed; of a plain observer the last alone."""
         seen = iter(self._seen)
         waiting: set[tuple[str, str]] = set()
         for name in self._faulty.landed:
             if name in {OBSERVE, REBUILD}:
-                waiting.add(next(seen))
+                one = next(seen)
+                waiting = waiting | {one} if self._known[one[0]].idempotent else {one}
             elif name in ACKNOWLEDGED:
                 waiting.clear()
         return waiting
