@@ -142,7 +142,7 @@ class Observers:
         return list(self._known)
 
     def unacknowledged(self) -> set[tuple[str, str]]:
-        """Return what was observed here, and whose acknowledgement has not landed; of a plain observer the last alone."""
+        """Return what was observed here and is not acknowledged in the store; of a plain observer the last alone."""
         seen = iter(self._seen)
         waiting: set[tuple[str, str]] = set()
         for name in self._faulty.landed:
