@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from outbox_core.adapters.memory.consumers import CURSORS, active, leased
+from outbox_core.adapters.memory.consumer_rows import CURSORS, active, leased
 from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.effect_rows import due_time
 from outbox_core.adapters.memory.slots import MemorySlots
