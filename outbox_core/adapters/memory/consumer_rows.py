@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from outbox_core.adapters.memory.audit import MemoryAuditLog
 from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.lifecycle_stream import MemoryLifecycleStream
+from outbox_core.domain import delivery
 from outbox_core.domain.consumer import Lease, LetterState
 from outbox_core.domain.delivery import Cursor, Edge, Failing, Fence
 from outbox_core.domain.errors import (
