@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outbox_core.domain.lifecycle_event import LifecycleEvent
 
 _AT_ONCE = timedelta(0)
+_NOTHING_TO_DO = frozenset({Poll.IDLE, Poll.PAUSED, Poll.STOPPED, Poll.RETIRED, Poll.UNREGISTERED})
 _log = logging.getLogger("outbox.lifecycle")
 
 
@@ -66,8 +67,8 @@ class LifecycleConsumer:
             self.register()
         store, runtime = self._outbox.tenant(self._tenant), self._outbox.runtime
         report = observe_lifecycle(store, runtime, self._observer)
-        # Errors and another's lease are no idleness (L15).
-        self._idle_polls = self._idle_polls + 1 if report.poll is Poll.IDLE else 0
+        # Errors and another's lease are no idleness (L15); who waits for an operator costs as little as who is idle.
+        self._idle_polls = self._idle_polls + 1 if report.poll in _NOTHING_TO_DO else 0
         return report
 
     def run(self) -> None:
@@ -84,8 +85,8 @@ class LifecycleConsumer:
             leave()
 
     def start(self) -> None:
-        """Run in a thread; a repeat does nothing."""
-        if self._thread is None:
+        """Run in a thread; a repeat does nothing. A process that was forked has none, and may start its own."""
+        if self._thread is None or not self._thread.is_alive():
             self._stopping = False
             self._thread = threading.Thread(target=self.run, name=f"outbox-{self.consumer_id}", daemon=True)
             self._thread.start()

@@ -98,6 +98,6 @@ class LeaseHeart:
     def _renew(self, duration: timedelta) -> bool:
         sent_at = self._runtime.clock.monotonic()
         held = self._store.consumers.renew(self._lease, duration)
-        if held:
-            self._ends = max(self._ends, sent_at + duration.total_seconds())
+        # Refused once, the lease is another's, or an operator has taken it away: nothing is begun under it any more.
+        self._ends = max(self._ends, sent_at + duration.total_seconds()) if held else float("-inf")
         return held

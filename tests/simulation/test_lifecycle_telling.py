@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from outbox_core.application.lease_heart import LeaseHeart
 from outbox_core.application.observe_lifecycle import observe_lifecycle
 from outbox_core.application.reconcile_consumer import RECONCILING
+from outbox_core.consumers import Consumers
 from outbox_core.domain.consumer import Poll
 from outbox_core.domain.errors import TransientError
+from outbox_core.lifecycle import LifecycleConsumer
 from outbox_core.ports.runtime import NoOutlets
 from tests.harness.base import ACME
 from tests.harness.faults import Fault, FaultyStore, When, with_calls
@@ -131,3 +134,54 @@ def test_a_poll_that_waits_for_a_retry_says_how_far_behind_it_is(harness: Harnes
     store, runtime, cache = harness.acme, harness.runtime(), Cache("c1")
     watched(store, runtime, 3)
     assert [observe_lifecycle(store, runtime, observer(cache)).lag for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.promise("L07", "L14")
+def test_a_heart_whose_renewal_is_refused_lets_nothing_begin_any_more(harness: Harness) -> None:
+    """An operator has taken the lease away: by its time it would hold for seconds yet."""
+    store, runtime = harness.acme, harness.runtime()
+    watched(store, runtime, 1)
+    taken = store.consumers.lease("cache", "worker", runtime.limits.consumer_lease)
+    assert taken is not None
+    with LeaseHeart(store, runtime, taken, runtime.clock.monotonic()) as heart:
+        with heart.quiet(OVER) as held:
+            assert held
+        assert heart.holds
+        store.consumers.retire("cache", "ann", "")
+        assert heart.holds
+        with heart.quiet(OVER) as held:
+            assert not held
+        assert not heart.holds
+
+
+@pytest.mark.promise("L15")
+@pytest.mark.parametrize("why", ["paused", "retired", "stopped", "idle"])
+def test_a_hosted_consumer_that_has_nothing_to_do_looks_ever_less_often(harness: Harness, why: str) -> None:
+    store, runtime, cache = harness.acme, harness.runtime(), Cache()
+    watched(store, runtime, 1)
+    poll_to_rest(harness, store, runtime, observer(cache))
+    if why == "paused":
+        store.consumers.set_paused(None, paused=True)
+    elif why == "retired":
+        store.consumers.retire("cache", "ann", "")
+    elif why == "stopped":
+        store.consumers.require_reconcile("cache", "ann", "")
+    hosted = LifecycleConsumer(Hosting(harness, runtime), ACME, observer(cache, reconcile=None))  # type: ignore[arg-type] # what it asks of an Outbox
+    waits = [hosted._poll() for _ in range(9)]
+    wanted = [harness.limits.idle_delay(polls) for polls in range(9)]
+    assert waits == wanted
+    assert waits[-1] == harness.limits.consumer_idle_cap
+    assert cache.ids == ["-c1"]
+
+
+class Hosting:
+    """What a hosted consumer asks of an Outbox."""
+
+    def __init__(self, harness: Harness, runtime: Runtime) -> None:
+        self.runtime, self.settings, self._harness = runtime, runtime, harness
+
+    def consumers(self, tenant: str) -> Consumers:
+        return Consumers(self._harness.store.tenant(tenant))
+
+    def tenant(self, tenant: str) -> TenantStore:
+        return self._harness.store.tenant(tenant)

@@ -149,12 +149,16 @@ class View:
         old, self._before = self._before, row
         if row is old or not old:
             return
+        me = self.stage.scheduler.current
+        moved = row["last_acked_sequence"] != old["last_acked_sequence"]
+        if me and self._strict and moved and old["lease_owner"] != f"{me.process}:1":
+            self.stage.scheduler.violate(f"{me.process} moves the cursor without the lease: {old}, {row}")
         again = old["retired_at"] is not None and row["retired_at"] is None
         if row["fence"] < old["fence"]:
             self.stage.scheduler.violate(f"the fence goes back: {old}, {row}")
         if (row["last_acked_sequence"] or 0) < (old["last_acked_sequence"] or 0) and not again:
             self.stage.scheduler.violate(f"the cursor goes back: {old}, {row}")
-        if old["retired_at"] and row["last_acked_sequence"] != old["last_acked_sequence"] and not again:
+        if old["retired_at"] and moved and not again:
             self.stage.scheduler.violate(f"a retired consumer acknowledges: {old}, {row}")
 
 
