@@ -94,7 +94,8 @@ def test_who_dies_or_stalls_at_any_call_leaves_every_promise_kept_on_the_twin(
 ) -> None:
     covered = played(twin_stage, play, points_of(twin_stage, play))
     modes = [mode for mode in Mode if play.claims or mode is not Mode.FENCED]
-    assert min(covered.points[mode.name.lower()] for mode in modes) >= 8
+    # What an operator does is one call or two.
+    assert min(covered.points[mode.name.lower()] for mode in modes) >= (8 if play.watchers is None else 2)
     note(request, MEMORY, covered)
 
 
@@ -106,7 +107,7 @@ def test_who_dies_or_stalls_at_a_call_leaves_every_promise_kept_on_mongodb(
     stage = MongoStage(mongo_harness)
     points = points_of(stage, play)
     covered = played(stage, play, points if FULL else chosen(play, points))
-    assert covered.points.total() >= 2
+    assert covered.points.total() >= (3 if play.watchers is None else 1)
     note(request, MONGO, covered)
 
 

@@ -171,7 +171,8 @@ class MongoStage:
         if play.by_ticks:
             self.harness.database["ticks"].delete_many({})
             # The ticks walk over all tenants: those of the scenes before would make each play another one.
-            self.harness.database["lifecycle_sequences"].delete_many({"tenant_id": {"$ne": scene.tenant}})
+            for collection in ("lifecycle_sequences", CURSORS):
+                self.harness.database[collection].delete_many({"tenant_id": {"$ne": scene.tenant}})
         return scene
 
     def abort(self, transaction: Transaction) -> None:
