@@ -353,15 +353,18 @@ def idle(outbox: Outbox, database: Mongo, folder: Path, mongod: int, consumers: 
         made = [(tenant, consumer_id) for tenant in tenants for consumer_id in IDLE][:consumers]
         for tenant, consumer_id in made:
             outbox.consumers(tenant).register(consumer_id, start="beginning")
-        # Begun and idle for a while, as they mostly are.
-        long_ago = {"last_acked_sequence": 0, "idle_polls": 10}
-        database[CURSORS].update_many({"consumer_id": {"$in": list(IDLE)}}, {"$set": long_ago})
-        time.sleep(min(seconds, 15))
+        # Begun, and idle for a while, as they mostly are: each is due at another moment.
+        cap_ms = outbox.settings.limits.consumer_idle_cap / timedelta(milliseconds=1)
+        due = {"$add": ["$$NOW", {"$toLong": {"$multiply": [{"$rand": {}}, cap_ms]}}]}
+        long_idle = {"last_acked_sequence": 0, "idle_polls": 10, "next_poll_at": due}
+        database[CURSORS].update_many({"consumer_id": {"$in": list(IDLE)}}, [{"$set": long_idle}])
         somebody = cost()
+        asked = sum(row["idle_polls"] - 10 for row in database[CURSORS].find({"consumer_id": {"$in": list(IDLE)}}))
     polls = consumers * 60 / outbox.settings.limits.consumer_poll.total_seconds()
     more = somebody[0] - nobody[0]
     print(
-        f"{consumers} idle consumers: {more:,.0f} commands a minute beyond the {nobody[0]:,.0f} of nobody:"
+        f"{consumers} idle consumers, looked at {asked * 60 / seconds:,.0f} times a minute:"
+        f" {more:,.0f} commands a minute beyond the {nobody[0]:,.0f} of nobody:"
         f" {more / polls:.1%} of a read each per tick; mongod {somebody[1]:.2f} s CPU a minute,"
         f" {nobody[1]:.2f} for nobody"
     )
