@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,25 @@ def test_numbers_that_eight_threads_are_given_have_no_holes_and_are_in_the_order
     store, cards = mongo_harness.acme, [f"c{number}" for number in range(64)]
     put_cards(store, *cards)
     runtime = surroundings(mongo_harness)
+    pages: list[tuple[int, int, list[int]]] = []
+
+    def read() -> None:
+        after = 0
+        while after < len(cards):
+            page = store.stream.read_after(after, 1_000)
+            pages.append((after, page.head, [entry.sequence for entry in page.entries]))
+            after = max(after, page.head - 3)
+            if page.head == len(cards):
+                return
+
     with mongo_harness.database["lifecycle_outbox"].watch(max_await_time_ms=500) as commits:
-        at_once(*(lambda own=cards[first::8]: delete(store, runtime, *own) for first in range(8)))
+        deletes = [partial(delete, store, runtime, *cards[first::8]) for first in range(8)]
+        at_once(*deletes, read)
         committed = [commits.next()["fullDocument"] for _ in cards]
     assert [row["sequence"] for row in committed] == list(range(1, 65))
+    # Every number up to the head that was read first is there to be found, at each single reading.
+    assert all(found == list(range(after + 1, head + 1)) for after, head, found in pages)
+    assert len({head for _, head, _ in pages}) > 5
     assert sorted(row["task_id"] for row in committed) == sorted(cards)
     times = [row["occurred_at"] for row in committed]
     assert times == sorted(times)

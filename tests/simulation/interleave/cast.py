@@ -61,7 +61,9 @@ def cast(
     return register
 
 
-def consumer_cast(budget: Budget, *, transient: bool = False) -> Callable[[Callable[[Stage], Judge]], None]:
+def consumer_cast(
+    budget: Budget, *, transient: bool = False, most: int = 60
+) -> Callable[[Callable[[Stage], Judge]], None]:
     """Register a cast of lifecycle observation, with the lengths of time that its leases and retries have."""
 
     def register(prepare: Callable[[Stage], Judge]) -> None:
@@ -71,7 +73,7 @@ def consumer_cast(budget: Budget, *, transient: bool = False) -> Callable[[Calla
             budget=budget,
             transient=transient,
             wide=Budget(waits=4, times=(CONSUMER_BEAT, CONSUMER_LEASE, LEASE), deaths=1, faults=1),
-            most=60,
+            most=most,
             seeds=5,
             limits=limits,
         )

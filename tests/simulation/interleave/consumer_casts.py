@@ -14,6 +14,7 @@ from outbox_core.domain.consumer import Poll, Start
 from outbox_core.domain.observer import Observer
 from outbox_core.ports.runtime import NoOutlets
 from tests.harness.base import ACME
+from tests.harness.lifecycle import tell_many
 from tests.simulation.interleave.cast import AN_HOUR, CONSUMER_BEAT, CONSUMER_LEASE, LEASE, consumer_cast
 from tests.simulation.interleave.scheduler import Budget
 from tests.simulation.observing import delete, put_cards, restore
@@ -318,6 +319,23 @@ def two_deleters_of_two_cards_and_a_poller(stage: Stage) -> Judge:
         view.rest()
         view.require_live()
         assert not stage.told, "a false reconciliation"
+
+    return judge
+
+
+@consumer_cast(Budget(waits=0), transient=True, most=250)
+def events_commit_while_a_poll_reads(stage: Stage) -> Judge:
+    """Between the head and the rows, in the second reading as well: no number that is new passes for one gone (L12)."""
+    stage.at_first(lambda first: first.store.consumers.register("cache", Start.BEGINNING, "test"))
+    stage.at_first(lambda first: tell_many(first.store, 1))
+    whole_stream(stage)
+    view = View(stage)
+    stage.actor("worker", view.polls())
+    stage.actor("writer", lambda store, _: tell_many(store, 2, first=2))
+
+    def judge() -> None:
+        view.rest()
+        assert not stage.told, f"a false reconciliation: {stage.told}"
 
     return judge
 
