@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(120)
 
 SOON = timedelta(milliseconds=1)
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 def at_once(*plays: Callable[[], object]) -> None:
@@ -74,7 +74,7 @@ def surroundings(harness: MongoHarness, worker: str = "worker", **limits: Any) -
 def test_numbers_that_eight_threads_are_given_have_no_holes_and_are_in_the_order_of_the_commits(
     mongo_harness: MongoHarness,
 ) -> None:
-    store, cards = mongo_harness.acme, [f"c{number}" for number in range(64)]
+    store, cards = mongo_harness.acme, [f"c{number}" for number in range(48)]
     put_cards(store, *cards)
     runtime = surroundings(mongo_harness)
     pages: list[tuple[int, int, list[int]]] = []
@@ -92,15 +92,15 @@ def test_numbers_that_eight_threads_are_given_have_no_holes_and_are_in_the_order
         deletes = [partial(delete, store, runtime, *cards[first::8]) for first in range(8)]
         at_once(*deletes, read)
         committed = [commits.next()["fullDocument"] for _ in cards]
-    assert [row["sequence"] for row in committed] == list(range(1, 65))
+    assert [row["sequence"] for row in committed] == list(range(1, 49))
     # Every number up to the head that was read first is there to be found, at each single reading.
     assert all(found == list(range(after + 1, head + 1)) for after, head, found in pages)
     assert len({head for _, head, _ in pages}) > 5
     assert sorted(row["task_id"] for row in committed) == sorted(cards)
     times = [row["occurred_at"] for row in committed]
     assert times == sorted(times)
-    assert store.stream.head() == 64
-    assert len(mongo_harness.raw("run_audit", tenant_id=ACME, code="task:deleted")) == 64
+    assert store.stream.head() == 48
+    assert len(mongo_harness.raw("run_audit", tenant_id=ACME, code="task:deleted")) == 48
 
 
 class Notices(NoOutlets):
@@ -131,7 +131,7 @@ def _delete_each(url: str, name: str, cards: list[str], gate: Any, told: Any) ->
 def test_two_processes_that_delete_one_card_at_once_make_one_event_and_are_told_the_same_time(
     mongo_harness: MongoHarness, mongo_server: EmbeddedMongo
 ) -> None:
-    store, cards = mongo_harness.acme, [f"c{number}" for number in range(40)]
+    store, cards = mongo_harness.acme, [f"c{number}" for number in range(24)]
     put_cards(store, *cards)
     context = multiprocessing.get_context("spawn")
     gate, told = context.Barrier(2), context.Queue()
@@ -149,7 +149,7 @@ def test_two_processes_that_delete_one_card_at_once_make_one_event_and_are_told_
     # Each had some of them: they did meet.
     assert sorted(first_told + second_told) == sorted(cards)
     events = mongo_harness.raw("lifecycle_outbox", tenant_id=ACME)
-    assert sorted(event["sequence"] for event in events) == list(range(1, 41))
+    assert sorted(event["sequence"] for event in events) == list(range(1, 25))
     assert {event["task_id"]: event["deleted_at"] for event in events} == dict(zip(cards, first, strict=True))
     audited = mongo_harness.raw("run_audit", tenant_id=ACME, code="task:deleted")
     assert sorted(row["subject"] for row in audited) == sorted(cards)
@@ -197,7 +197,7 @@ def test_registrations_from_the_beginning_race_a_prune_of_the_whole_stream_and_m
     """A stream is pruned whole while a consumer registers from its beginning: it reconciles (seen at: measured)."""
     harness, runtime = mongo_harness, surroundings(mongo_harness, lifecycle_retention=SOON, prune_tick=SOON)
     ended: list[str] = []
-    for number in range(12):
+    for number in range(8):
         store, cache = harness.store.tenant(f"t{number}"), Cache()
         put_cards(store, "live")
         tell_many(store, 3)
@@ -225,7 +225,7 @@ def test_a_prune_and_deletions_during_a_polls_reads_give_neither_a_false_reconci
     """Rows that were read before the head gave 276 false alarms in 3,689 polls (seen at: measured)."""
     harness, store = mongo_harness, mongo_harness.acme
     runtime = surroundings(mongo_harness, lifecycle_retention=SOON, prune_tick=SOON, observe_batch=7)
-    cards = [f"c{number}" for number in range(60)]
+    cards = [f"c{number}" for number in range(40)]
     put_cards(store, *cards)
     store.consumers.register("cache", Start.BEGINNING, "test")
     cache, pruned = Cache(), list[int]()
@@ -239,12 +239,12 @@ def test_a_prune_and_deletions_during_a_polls_reads_give_neither_a_false_reconci
             pruned.append(report.events if report else 0)
 
     at_once(
-        lambda: delete(store, runtime, *cards[:30]),
-        lambda: delete(store, runtime, *cards[30:]),
+        lambda: delete(store, runtime, *cards[:20]),
+        lambda: delete(store, runtime, *cards[20:]),
         lambda: poll_until(store, runtime, cache, finished),
         prune,
     )
     assert cache.reconciled == []
-    assert [one.event.sequence for one in cache.told] == list(range(1, 61))
+    assert [one.event.sequence for one in cache.told] == list(range(1, 41))
     assert sum(map(bool, pruned)) > 1, "no prune ran beside the polls"
     assert observe_lifecycle(store, runtime, observer(cache)).poll is Poll.IDLE
