@@ -35,8 +35,8 @@ DATABASE = ("database",)
 KINDS = (
     Kind("kill-worker", WORKER_LANES, 0.2, 2.0),
     Kind("kill-child", WORKER_LANES, 0.2, 0.5),
-    Kind("pause-worker", WORKER_LANES, 1.3, 1.7, leases=True),
-    Kind("pause-child", WORKER_LANES, 1.3, 1.7, leases=True),
+    Kind("pause-worker", WORKER_LANES, 1.2, 1.5, leases=True),
+    Kind("pause-child", WORKER_LANES, 1.2, 1.5, leases=True),
     Kind("shift-worker", WORKER_LANES, 0.2, 1.0),
     Kind("kill-beat", BEAT_LANES, 0.5, 3.0),
     Kind("shift-beat", BEAT_LANES, 0.2, 1.0),

@@ -39,12 +39,14 @@ MAX_ATTEMPTS = 20
 SETTINGS = {
     "OUTBOX_BOTS": "tests.chaos.bots,tests.chaos.observers",
     "OUTBOX_MAX_EFFECT_ATTEMPTS": str(MAX_ATTEMPTS),
+    "OUTBOX_DRAIN_TICK": "1s",
+    "OUTBOX_SWEEP_TICK": "1s",
     "OUTBOX_REPAIR_TICK": "10s",
     "OUTBOX_BACKOFF_CAP": "4s",
     "OUTBOX_CONSUMER_LEASE": "6s",
-    "OUTBOX_CONSUMER_POLL": "500ms",
-    "OUTBOX_CONSUMER_IDLE_STEP": "250ms",
-    "OUTBOX_CONSUMER_IDLE_CAP": "2s",
+    "OUTBOX_CONSUMER_POLL": "1s",
+    "OUTBOX_CONSUMER_IDLE_STEP": "500ms",
+    "OUTBOX_CONSUMER_IDLE_CAP": "3s",
 }
 PACE_S = 0.4
 FENCED_LINE = "was claimed by another worker"
