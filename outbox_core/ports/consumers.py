@@ -94,9 +94,9 @@ class Consumers(Protocol):
         ...
 
     def wake(self, consumer_ids: Iterable[str]) -> Sequence[str]:
-        """Let those of these be due now that are behind the head and wait in idleness; return them.
+        """Let those of these be due now that are behind the head, or have no cursor, and wait in idleness; return them.
 
-        One that failed waits on for its next try, and one that is leased, paused or retired is left alone.
+        One that failed waits on for its next try, and one that is leased, paused, stopped or retired is left alone.
         """
         ...
 

@@ -98,7 +98,8 @@ class LeasedRows(ConsumerRows):
             held = self._held(lease, delivery.RECONCILE)
             if held is None:
                 return False
-            moved = {**held, **self._moved(delivery.RECONCILE, head), "must_reconcile": False, "stopped_for": ""}
+            done = {"must_reconcile": False, "stopped_for": "", "idle_polls": 0}
+            moved = {**held, **self._moved(delivery.RECONCILE, head), **done}
             self._database.put(CURSORS, moved)
             self._told(delivery.RECONCILE, held, "", why, {"head": head})
             return True

@@ -110,7 +110,7 @@ class MemoryConsumers(LeasedRows, LetterRows):
                 "failing": None,
                 "stopped_for": "",
             }
-            self._database.put(CURSORS, {**asked, "next_poll_at": self._now()})
+            self._database.put(CURSORS, {**asked, "idle_polls": 0, "next_poll_at": self._now()})
             self._audit_once(delivery.AUDIT_RECONCILE_ASKED, consumer_id, by, why, {})
 
     def skip(self, consumer_id: str, by: str, why: str) -> int:
@@ -123,6 +123,7 @@ class MemoryConsumers(LeasedRows, LetterRows):
                 **self._minted(found),
                 "must_reconcile": False,
                 "stopped_for": "",
+                "idle_polls": 0,
                 "next_poll_at": self._now(),
                 **FREE,
             }
@@ -140,9 +141,10 @@ class MemoryConsumers(LeasedRows, LetterRows):
                 for document in self._documents()
                 if document["consumer_id"] in wanted
                 and active(document)
+                and not document.get("stopped_for")
                 and not leased(document, now, self._limits.longest_consumer_lease + self._limits.op_timeout)
                 and document.get("failing") is None
-                and (cursor_of(document.get("last_acked_sequence")) or 0) < head
+                and ((cursor := cursor_of(document.get("last_acked_sequence"))) is None or cursor < head)
             ]
             for document in woken:
                 self._database.put(CURSORS, {**document, "next_poll_at": now, "idle_polls": 0})

@@ -81,7 +81,7 @@ class LetterRows(ConsumerRows):
                 return False
             replays = letter.get("replays", 0) + 1
             self._database.put(LETTERS, {**letter, "state": LetterState.REPLAYING.value, "replays": replays})
-            self._database.put(CURSORS, {**consumer, "next_poll_at": self._now()})
+            self._database.put(CURSORS, {**consumer, "idle_polls": 0, "next_poll_at": self._now()})
             detail = {"event_id": event_id, "replays": replays}
             self._audit_once(delivery.AUDIT_REPLAYED, consumer_id, by, why, detail)
             return True

@@ -100,9 +100,9 @@ class MemoryMaintenance:
             for document in documents:
                 if not _polled(document, consumer_ids, now, self._limits):
                     continue
-                failing = document.get("failing")
-                if failing is not None and failing["next_attempt_at"] > now and not self._replays(document):
-                    self._put_off(document, failing["next_attempt_at"], idle=False)
+                again = (document.get("failing") or {}).get("next_attempt_at")
+                if isinstance(again, datetime) and again > now and not self._replays(document):
+                    self._put_off(document, again, idle=False)
                 elif not self._has_work(document):
                     polls = document.get("idle_polls", 0)
                     delay = self._limits.idle_delay(polls) * self._entropy.jitter()
