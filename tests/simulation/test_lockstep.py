@@ -1,42 +1,28 @@
-"""The twin and MongoDB take the same random steps, and are compared, answer and document, after each.
-
-Times are compared as they lie to the server's now, in steps of ten seconds: every duration here is a multiple of that,
-and real time passes on MongoDB alone. OUTBOX_LOCKSTEP_EXAMPLES sets how many sequences are tried, at random; without it
-a few fixed ones are.
-"""
+"""The twin and MongoDB take the same random steps with the log and its rows, and must stay equal."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule
 
 from outbox_core.domain import effect_lifecycle as lifecycle
 from outbox_core.domain.effect import Claim, Settlement
-from outbox_core.domain.errors import EventConflictError, OutboxError
 from outbox_core.domain.poison import Poison
 from outbox_core.domain.sequence import Mark
 from outbox_core.ports.drain_progress import JournalEntry
-from outbox_core.ports.event_log import Allocation, Head
 from outbox_core.ports.slots import Lane
 from tests.harness.examples import SETTLING, by_edge, dead_event, event, new_effect, run_record
-from tests.harness.on_mongo import MongoHarness
-from tests.harness.twin import TwinHarness
+from tests.simulation.two_stores import UNIT, TwoStores, run_in_lockstep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from datetime import timedelta
 
     from tests.harness.base import Harness
     from tests.harness.on_mongo import MongoDatabases
 
-UNIT = timedelta(seconds=10)
 COLLECTIONS = (
     "event_sequences",
     "board_events",
@@ -71,32 +57,11 @@ TENANTS = ("acme", "other")
 DURATIONS = st.sampled_from([UNIT * count for count in (1, 3, 6, 12, 60)])
 
 
-class StepEntropy:
-    """Tokens that tell their step, so that both stores draw the same ones."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self._drawn = 0
-
-    def begin(self, step: int) -> None:
-        self.step, self._drawn = step, 0
-
-    def token(self) -> str:
-        self._drawn += 1
-        return f"step{self.step}.{self._drawn}"
-
-    def jitter(self) -> float:
-        return 1.0
-
-
-class Lockstep(RuleBasedStateMachine):
+class Lockstep(TwoStores):
     """Each rule is one call of a port, made on both stores."""
 
     def __init__(self, databases: MongoDatabases) -> None:
-        super().__init__()
-        self.twin = TwinHarness(entropy=StepEntropy())
-        self.mongo = MongoHarness(databases.empty(), entropy=StepEntropy())
-        self.steps = 0
+        super().__init__(databases, COLLECTIONS)
         self.claims: list[tuple[str, Claim, Claim]] = []
         self.given: list[tuple[str, int]] = []
         self.rows = 0
@@ -269,29 +234,6 @@ class Lockstep(RuleBasedStateMachine):
     def advance(self, delta: timedelta) -> None:
         self.both(lambda one: one.advance(delta))
 
-    # --- both at once ---
-
-    def both(self, step: Callable[[Harness], Any]) -> tuple[Any, Any]:
-        """Take a step on both stores; fail where an answer or a document differs."""
-        self.steps += 1
-        # What is stamped in different steps has different times, as on a real server.
-        self.twin.advance(timedelta(milliseconds=1))
-        answers = []
-        for one in (self.twin, self.mongo):
-            entropy = one.entropy
-            assert isinstance(entropy, StepEntropy)
-            entropy.begin(self.steps)
-            try:
-                answers.append(step(one))
-            except OutboxError as error:
-                answers.append(error)
-        twin_now, mongo_now = self.twin.now(), self.mongo.now()
-        assert comparable(answers[0], twin_now) == comparable(answers[1], mongo_now)
-        for name in COLLECTIONS:
-            on_twin, on_mongo = self.twin.raw(name), self.mongo.raw(name)
-            assert comparable(on_twin, twin_now) == comparable(on_mongo, mongo_now), name
-        return answers[0], answers[1]
-
     def drawn(self, data: st.DataObject) -> tuple[str, dict[str, Claim], list[str]]:
         """Draw one of the claims so far, stale ones included, and some of its rows."""
         tenant, on_twin, on_mongo = data.draw(st.sampled_from(self.claims))
@@ -307,48 +249,10 @@ class Lockstep(RuleBasedStateMachine):
         )
 
 
-def comparable(value: Any, now: datetime) -> Any:  # noqa: ANN401, PLR0911 - any answer; one line a type
-    """Return what must be equal of an answer or a document."""
-    match value:
-        case datetime():
-            return ("in units", round((value - now) / UNIT))
-        case EventConflictError():
-            return (type(value), value.duplicates, value.taken)
-        case OutboxError():
-            return type(value)
-        case str() if value.startswith("malformed: "):
-            return "malformed"
-        case Claim():
-            return comparable((value.claim_id, value.worker, value.effects, value.more, value.parked), now)
-        case Allocation() | Head():
-            return comparable({field.name: getattr(value, field.name) for field in fields(value)}, now)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: comparable(getattr(value, field.name), now) for field in fields(value)}
-        case Mapping():
-            return {key: comparable(item, now) for key, item in value.items()}
-        case list() | tuple():
-            return [comparable(item, now) for item in value]
-        case _:
-            return value
-
-
 @pytest.mark.promise("E01", "E12", "E13", "E25", "E26", "E28", "E30", "E41", "E45")
 def test_the_twin_and_mongodb_answer_and_store_the_same_whatever_is_done(harness_databases: MongoDatabases) -> None:
     class Machine(Lockstep):
         def __init__(self) -> None:
             super().__init__(harness_databases)
 
-    wanted = int(os.environ.get("OUTBOX_LOCKSTEP_EXAMPLES", "0"))
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=wanted or 16,
-            stateful_step_count=30,
-            derandomize=not wanted,
-            database=None,
-            deadline=None,
-            # Shrinking a failure would outlast the test's time; it prints the steps that led there.
-            phases=(Phase.explicit, Phase.generate),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_in_lockstep(Machine, 16)
