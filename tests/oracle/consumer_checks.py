@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.oracle.change_checks import identity
 from tests.oracle.watch import DELETED, REBUILDING, RESTORED, Rebuilt, Told
 from tests.oracle.watched import POISONED, RECONCILED, REPLAYED, SUPERSEDED, superseded_in
 
@@ -214,6 +215,21 @@ def caches_hold_what_lives(watched: Watched) -> Iterator[str]:
         }
         if held - given_up != live - given_up:
             yield f"consumer {watcher.consumer_id} holds {sorted(held)}, and {sorted(live)} live"
+
+
+def told_only_what_still_holds(watched: Watched) -> Iterator[str]:
+    """Check no observer was told of a deletion, at first or again, after its undoing had been answered."""
+    undone: dict[str, int] = {}
+    for change in watched.watch.changes:
+        if change.event_type == RESTORED and change.deleted_at is not None and change.ended is not None:
+            undone[identity(DELETED, change.card_id, change.deleted_at)] = change.ended
+    for entry in watched.watch.journal:
+        if (
+            isinstance(entry, Told)
+            and entry.began is not None
+            and undone.get(entry.event_id, entry.began) < entry.began
+        ):
+            yield f"consumer {entry.consumer_id} was told of {entry.event_id} after it was undone"
 
 
 def told_only_what_is_there(watched: Watched) -> Iterator[str]:

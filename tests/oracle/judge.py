@@ -56,6 +56,7 @@ OF_CONSUMERS = (
     consumer_checks.reconciled_before_it_says_so,
     consumer_checks.operators_are_audited_once,
     consumer_checks.pruned_only_what_all_have_passed,
+    consumer_checks.told_only_what_still_holds,
     consumer_checks.told_only_what_is_there,
 )
 WHEN_NOBODY_WRITES = (*OF_CHANGES, *OF_CONSUMERS)

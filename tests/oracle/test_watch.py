@@ -394,6 +394,10 @@ HEARD: dict[str, tuple[Callable[[Watch], Watch], str]] = {
         also(replace(told("late", 5), event_id="forged", failed=True)),
         "was told of forged as 5, which is not there",
     ),
+    "somebody was told of what is undone": (
+        also(replace(told("late", 2), failed=True, began=20)),
+        f"consumer late was told of {DELETED_2} after it was undone",
+    ),
     "somebody was told another number": (also(replace(told("late", 5), sequence=4, failed=True)), "as 4, which is not"),
     "a cache holds too much": (
         also(Rebuilt(consumer_id="late", cards=frozenset({"c2", "c5", "c9"}))),

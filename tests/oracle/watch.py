@@ -32,7 +32,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One call of an observer, as it noted it down itself, outside of the store."""
+    """One call of an observer, as it noted it down itself, outside of the store.
+
+    `began` is its place in the order of all things, beside those of changes; None where nobody knows it, as where a
+    restore may have come between the poll's look at the card and the call.
+    """
 
     consumer_id: str
     event_id: str
@@ -42,6 +46,7 @@ class Told:
     replayed: bool = False
     ended: bool = True
     failed: bool = False
+    began: int | None = None
 
     @property
     def complete(self) -> bool:

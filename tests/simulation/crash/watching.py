@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,7 @@ class Journal:
         self._asked: Counter[str] = Counter()
         self._answered: Counter[str] = Counter()
         self._once: set[str] = set()
-        self._time = itertools.count()
+        self._ticks = 0
 
     def again(self) -> Journal:
         """Return a journal that begins with what this one holds."""
@@ -51,17 +50,22 @@ class Journal:
         copy.changes, copy.entries = list(self.changes), list(self.entries)
         copy.notices, copy.sightings = list(self.notices), list(self.sightings)
         copy._asked, copy._answered, copy._once = self._asked.copy(), self._answered.copy(), set(self._once)
-        copy._time = itertools.count(2 * len(self.changes))
+        copy._ticks = self._ticks
         return copy
+
+    def tick(self) -> int:
+        """Return the next place in the order of all things."""
+        self._ticks += 1
+        return self._ticks
 
     def change(self, event_type: str, card_id: str, call: Callable[[], object]) -> None:
         """Change a card: until the answer is there, it is unclear whether it is changed."""
         number = len(self.changes)
         tried = any((one.event_type, one.card_id, one.ended) == (event_type, card_id, None) for one in self.changes)
-        begun = Change(event_type=event_type, card_id=card_id, began=next(self._time))
+        begun = Change(event_type=event_type, card_id=card_id, began=self.tick())
         self.changes.append(begun)
         answer = call()
-        ended = replace(begun, ended=next(self._time))
+        ended = replace(begun, ended=self.tick())
         if isinstance(answer, CardChanged):
             deleted_at = answer.card.deleted_at or answer.card.last_deleted_at
             ended = replace(ended, deleted_at=deleted_at, fresh=bool(answer.seqs) and not tried)
@@ -158,7 +162,7 @@ class Observers:
         return {self._in_turn} - {None}  # type: ignore[return-value] # None is taken out
 
     def _noted(self, observer: Observer) -> Observer:
-        entries = self._journal.entries
+        journal, entries = self._journal, self._journal.entries
 
         def body(told: Observation) -> None:
             event, number = told.event, len(entries)
@@ -170,6 +174,7 @@ class Observers:
                 sequence=event.sequence,
                 replayed=told.replayed,
                 ended=False,
+                began=journal.tick(),
             )
             entries.append(begun)
             try:
