@@ -89,13 +89,18 @@ class LetterRows(ConsumerRows):
     def replayed(self, lease: Lease, event_id: str, *, why: str) -> bool:
         """See the port."""
         with self._database.lock:
-            return self._replayed(lease, event_id, why, None)
+            if self._held(lease, delivery.RENEW) is None:
+                return False
+            self._settle_replayed(lease, event_id, why, None)
+            return True
 
     def replayed_in(self, transaction: Transaction, lease: Lease, event_id: str, *, why: str) -> None:
         """See the port."""
         opened = inside(transaction)
         with self._database.lock:
-            if not self._replayed(lease, event_id, why, opened):
+            held = self._held(lease, delivery.RENEW, opened) is not None
+            # Where it is settled already, what the observer wrote now must not commit beside it.
+            if not (held and self._settle_replayed(lease, event_id, why, opened)):
                 raise self._lost(lease, opened)
 
     def replay_failed(self, lease: Lease, event_id: str, *, failure_class: str) -> bool:
@@ -103,8 +108,8 @@ class LetterRows(ConsumerRows):
         with self._database.lock:
             if self._held(lease, delivery.RENEW) is None:
                 return False
-            letter = self._letter(lease.consumer.consumer_id, event_id)
-            if letter["state"] == LetterState.REPLAYING:
+            letter = self._database.get(LETTERS, self._letter_key(lease.consumer.consumer_id, event_id))
+            if letter is not None and letter["state"] == LetterState.REPLAYING:
                 back = {**letter, "state": LetterState.UNRESOLVED.value, "failure_class": failure_class}
                 self._database.put(LETTERS, back)
             return True
@@ -133,16 +138,18 @@ class LetterRows(ConsumerRows):
         return len(over)
 
     def _letter(self, consumer_id: str, event_id: str, opened: MemoryTransaction | None = None) -> Document:
-        key = join_key(self._tenant_id, letter_key(consumer_id, event_id))
-        letter = self._database.get(LETTERS, key, opened)
+        letter = self._database.get(LETTERS, self._letter_key(consumer_id, event_id), opened)
         if letter is None:
             raise LetterNotFoundError(f"consumer {consumer_id!r} has no dead letter {event_id!r}")
         return letter
 
-    def _replayed(self, lease: Lease, event_id: str, why: str, opened: MemoryTransaction | None) -> bool:
-        if self._held(lease, delivery.RENEW, opened) is None:
+    def _letter_key(self, consumer_id: str, event_id: str) -> str:
+        return join_key(self._tenant_id, letter_key(consumer_id, event_id))
+
+    def _settle_replayed(self, lease: Lease, event_id: str, why: str, opened: MemoryTransaction | None) -> bool:
+        """Resolve a letter that waits for its replay; False where it does not any more, or is gone."""
+        letter = self._database.get(LETTERS, self._letter_key(lease.consumer.consumer_id, event_id), opened)
+        if letter is None or letter["state"] != LetterState.REPLAYING:
             return False
-        letter = self._letter(lease.consumer.consumer_id, event_id, opened)
-        if letter["state"] == LetterState.REPLAYING:
-            self._settle(letter, by=lease.consumer.consumer_id, why=why, opened=opened)
+        self._settle(letter, by=lease.consumer.consumer_id, why=why, opened=opened)
         return True

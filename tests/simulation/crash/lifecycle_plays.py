@@ -304,10 +304,13 @@ def _asked_and_restored(scene: Scene) -> None:
 
 
 def _operate_letters(scene: Scene, actor: Actor) -> None:
-    consumers = actor.store.consumers
-    _ask_replay(scene, consumers)
-    known = event_id(scene, "c1")
-    scene.journal.ask("letter-resolved", lambda: consumers.resolve("cache", known, "ann", "why"), once=True)
+    _ask_replay(scene, actor.store.consumers)
+    _resolve(scene, actor)
+
+
+def _resolve(scene: Scene, actor: Actor) -> None:
+    consumers, known = actor.store.consumers, event_id(scene, "c1")
+    scene.journal.ask("letter-resolved", lambda: consumers.resolve("cache", known, "ann", "why"))
 
 
 def _state_is(state: LetterState, why: str = "") -> Callable[[Scene], Iterable[str]]:
@@ -360,6 +363,15 @@ LETTERS = (
         observers=observes(_refuse_but_replayed),
         watchers=cache(parks=frozenset({"c1"})),
         check=_state_is(LetterState.RESOLVED, "superseded"),
+    ),
+    lifecycle_play(
+        name="resolve what is replayed",
+        promises=("L06", "L11"),
+        prepare=asked,
+        act=poll,
+        meanwhile=_resolve,
+        observers=observes(_file_when_replayed, transactional=True),
+        watchers=exactly_once,
     ),
     lifecycle_play(
         name="an operator settles letters",
