@@ -353,13 +353,16 @@ def idle(outbox: Outbox, database: Mongo, folder: Path, mongod: int, consumers: 
         made = [(tenant, consumer_id) for tenant in tenants for consumer_id in IDLE][:consumers]
         for tenant, consumer_id in made:
             outbox.consumers(tenant).register(consumer_id, start="beginning")
-        # Begun, and idle for a while, as they mostly are: each is due at another moment.
+        mine = {"consumer_id": {"$in": list(IDLE)}}
+        busy = {**mine, "$or": [{"last_acked_sequence": None}, {"lease_owner": {"$ne": ""}}]}
+        while database[CURSORS].count_documents(busy):
+            time.sleep(0.5)
+        # Idle for a while, as they mostly are: each is due at another moment.
         cap_ms = outbox.settings.limits.consumer_idle_cap / timedelta(milliseconds=1)
         due = {"$add": ["$$NOW", {"$toLong": {"$multiply": [{"$rand": {}}, cap_ms]}}]}
-        long_idle = {"last_acked_sequence": 0, "idle_polls": 10, "next_poll_at": due}
-        database[CURSORS].update_many({"consumer_id": {"$in": list(IDLE)}}, [{"$set": long_idle}])
+        database[CURSORS].update_many(mine, [{"$set": {"idle_polls": 10, "next_poll_at": due}}])
         somebody = cost()
-        asked = sum(row["idle_polls"] - 10 for row in database[CURSORS].find({"consumer_id": {"$in": list(IDLE)}}))
+        asked = sum(row["idle_polls"] - 10 for row in database[CURSORS].find(mine))
     polls = consumers * 60 / outbox.settings.limits.consumer_poll.total_seconds()
     more = somebody[0] - nobody[0]
     print(
