@@ -105,9 +105,15 @@ class ConsumerTurn:
 
     # What is before it.
 
-    def goes_on(self) -> bool:
-        """Whether there is time for more; where there is not, the report says that more may be there."""
-        going = self.runtime.clock.monotonic() < self._ends and self._heart.holds and not self.runtime.stopping()
+    def goes_on(self, *, begun: bool = False) -> bool:
+        """Whether there is time for more; where there is not, the report says that more may be there.
+
+        There is for the first event at least, however long the store took to give it: else nothing would ever be done.
+        """
+        said = self.report
+        begun = begun or bool(said.observed or said.failed or said.superseded or said.parked or said.replayed)
+        in_time = not begun or self.runtime.clock.monotonic() < self._ends
+        going = in_time and self._heart.holds and not self.runtime.stopping()
         if not going:
             self.report = replace(self.report, more=True)
         return going
@@ -170,7 +176,7 @@ class ConsumerTurn:
         for event in events:
             if superseded(event, deletions.get(event.task_id)):
                 passed.append(event.event_id)
-            elif (seen and not self.goes_on()) or not self.holds:
+            elif (seen and not self.goes_on(begun=True)) or not self.holds:
                 break
             else:
                 try:
@@ -194,7 +200,7 @@ class ConsumerTurn:
                 for event in events:
                     if superseded(event, deletions.get(event.task_id)):
                         passed.append(event.event_id)
-                    elif seen and not self.goes_on():
+                    elif seen and not self.goes_on(begun=True):
                         break
                     else:
                         self.call(event, inside)

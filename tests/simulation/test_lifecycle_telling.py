@@ -136,6 +136,40 @@ def test_a_poll_that_waits_for_a_retry_says_how_far_behind_it_is(harness: Harnes
     assert [observe_lifecycle(store, runtime, observer(cache)).lag for _ in range(2)] == [3, 3]
 
 
+@pytest.mark.promise("L05")
+@pytest.mark.parametrize("more", [{}, {"idempotent": True}, {"transactional": True}], ids=["plain", "batch", "own"])
+def test_a_store_that_takes_longer_than_a_slice_to_answer_lets_each_poll_observe_something(
+    harness: Harness, more: dict[str, bool]
+) -> None:
+    store, cache = harness.acme, Cache()
+    watched(store, harness.runtime(), 3)
+
+    def slow(*asked: int) -> object:
+        harness.advance(2 * harness.limits.slice_time)
+        return harness.acme.stream.read_after(*asked)
+
+    slowly = with_calls(store, "stream", read_after=slow)
+    one = observer(cache, idempotent=more.get("idempotent", False), transactional=more.get("transactional", False))
+    for number in range(1, 4):
+        observe_lifecycle(slowly, harness.runtime(), one)
+        assert len(cache.told) >= number
+    assert cursor(store) == 3
+
+
+@pytest.mark.promise("L06")
+@pytest.mark.parametrize("transactional", [False, True], ids=["idempotent", "transactional"])
+def test_a_batch_ends_with_its_slice_and_what_was_observed_is_acknowledged(
+    harness: Harness, *, transactional: bool
+) -> None:
+    store, cache = harness.acme, Cache()
+    watched(store, harness.runtime(), 3)
+    cache.on_call = lambda _: harness.advance(2 * harness.limits.slice_time) if harness.name == "memory" else None
+    one = observer(cache, idempotent=not transactional, transactional=transactional)
+    slices = timedelta(seconds=1) if harness.name == "memory" else timedelta(microseconds=1)
+    report = observe_lifecycle(store, harness.runtime(slice_time=slices), one)
+    assert (report.observed, report.more, len(cache.told), cursor(store)) == (1, True, 1, 1)
+
+
 @pytest.mark.promise("L07", "L14")
 def test_a_heart_whose_renewal_is_refused_lets_nothing_begin_any_more(harness: Harness) -> None:
     """An operator has taken the lease away: by its time it would hold for seconds yet."""

@@ -41,7 +41,7 @@ class Known:
 
 
 def knowing(harness: Harness, *known: Observer) -> Runtime:
-    return replace(harness.runtime(), observers=Known(*known))
+    return replace(harness.runtime(slice_time=timedelta(seconds=4)), observers=Known(*known))
 
 
 def tick(harness: Harness, runtime: Runtime, after: timedelta = TICK) -> list[tuple[str, str | None]]:
@@ -103,6 +103,9 @@ def test_44_idle_consumers_are_polled_ever_less_often_and_one_that_fails_is_not_
     assert [one["idle_polls"] for one in harness.raw(CURSORS, tenant_id="t0")] == [one["idle_polls"] for one in before]
     failing.fails.clear()
     assert harness.acme.consumers.set_paused(None, paused=False) == ["failing"]
+    # Due at once, it has nothing to do before its next try, and that is no idleness either.
+    assert tick(harness, runtime) == []
+    assert row(harness.acme, "failing").idle_polls == 0
     assert tick(harness, runtime, timedelta(minutes=15)) == [("acme", "failing")]
 
 
