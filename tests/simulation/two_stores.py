@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from outbox_core.domain.consumer import Consumer
 from outbox_core.domain.effect import Claim
 from outbox_core.domain.errors import EventConflictError, OutboxError
+from outbox_core.domain.limits import Limits
 from outbox_core.ports.event_log import Allocation, Head
 from tests.harness.on_mongo import MongoHarness
 from tests.harness.twin import TwinHarness
@@ -57,8 +58,10 @@ class TwoStores(RuleBasedStateMachine):
 
     def __init__(self, databases: MongoDatabases, collections: Sequence[str]) -> None:
         super().__init__()
-        self.twin = TwinHarness(entropy=StepEntropy())
-        self.mongo = MongoHarness(databases.empty(), entropy=StepEntropy())
+        # What is put off by half a unit would be one or none, as it happens.
+        limits = Limits(consumer_poll=UNIT)
+        self.twin = TwinHarness(limits, entropy=StepEntropy())
+        self.mongo = MongoHarness(databases.empty(), limits, entropy=StepEntropy())
         self.steps = 0
         self._collections = collections
 

@@ -38,6 +38,7 @@ class MemoryConsumers(LeasedRows, LetterRows):
                 "retired_at": None,
                 "paused_at": None,
                 "stopped_for": "",
+                "heartbeat_at": None,
                 "fence": (found or {}).get("fence", 0),
                 "failing": None,
                 "idle_polls": 0,
@@ -77,7 +78,7 @@ class MemoryConsumers(LeasedRows, LetterRows):
                     self._settle(letter, by=by, why="its consumer was retired")
             retired = {**found, **self._minted(found), "retired_at": now, "failing": None, **FREE}
             self._database.put(CURSORS, storable_document(retired))
-            self._told(delivery.RETIRE, retired, by, why, {"cursor": str(found.get("last_acked_sequence"))})
+            self._told(delivery.RETIRE, retired, by, why, {"cursor": str(consumer_of(found).cursor)})
             return True
 
     def set_paused(self, consumer_ids: Iterable[str] | None, *, paused: bool) -> Sequence[str]:
