@@ -200,7 +200,7 @@ def asks(call: Callable[[Any], object]) -> Play:
     return lambda store, _: call(store.consumers)
 
 
-@consumer_cast(Budget(waits=0, times=(CONSUMER_LEASE,)))
+@consumer_cast(Budget(waits=0, times=(CONSUMER_LEASE,)), most=300)
 def two_pollers_of_one_consumer(stage: Stage) -> Judge:
     """One works; where its lease runs out the other goes on; the late acknowledgement is refused (L05, L06, L07)."""
     deleted(stage, "c1", "c2")
