@@ -212,7 +212,7 @@ class ConsumerTurn:
             self.ended(Poll.LOST)
             return False
         except (TransientError, EventConflictError) as error:
-            _log.info("%s: its transaction was undone, and is tried again: %s", self.named, error)
+            _log.warning("%s: its transaction was undone, and is tried again: %s", self.named, error)
             self.ended(Poll.RETRYING, wait=CONTENDED * self.runtime.entropy.jitter())
             return False
         except (Exception, BotOverstayedError) as error:  # noqa: BLE001 - the named edge: an observer's call
