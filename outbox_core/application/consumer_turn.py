@@ -65,7 +65,9 @@ class ConsumerTurn:
         self._heart = heart
         self._cursor = lease.consumer.cursor
         self._failing = lease.consumer.failing
-        self._ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
+        # Another process must not wait long for the lease, however long a slice may be.
+        duration = min(runtime.limits.slice_time, runtime.limits.consumer_lease / 3)
+        self._ends = runtime.clock.monotonic() + duration.total_seconds()
         self._at_most = runtime.limits.observe_batch if observer.idempotent or observer.transactional else 1
         self.report = PollReport(tenant_id=store.tenant_id, consumer_id=observer.consumer_id, poll=Poll.OBSERVED)
 

@@ -189,13 +189,6 @@ class Limits:
             ),
             (
                 (
-                    f"SLICE_TIME ({said['slice_time']}) must be shorter than a third of "
-                    f"CONSUMER_LEASE ({said['consumer_lease']})"
-                ),
-                self.slice_time < self.consumer_lease / 3,
-            ),
-            (
-                (
                     f"CONSUMER_POLL ({said['consumer_poll']}) must be at most "
                     f"CONSUMER_IDLE_CAP ({said['consumer_idle_cap']})"
                 ),

@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_core import bot, projector
 from outbox_core.domain.errors import DefinitiveError, RetryLater
+from tests.chaos.journal import COUNTED, SLOW_LIMIT, TRANSACTIONAL_LIMIT, first_time, note
 
 if TYPE_CHECKING:
     from outbox_core import Projection, Run
-
-FOLDER = Path(os.environ.get("OUTBOX_TEST_FOLDER", "."))
-EXECUTIONS = "executions"
-COUNTED = "chaos_counted"
-"""The collection into which the transactional bot writes one document for each of its effects."""
-
-TRANSACTIONAL_LIMIT = timedelta(seconds=5)
-SLOW_LIMIT = timedelta(seconds=45)
-
-
-def note(phase: str, run: Run | Projection) -> None:
-    """Note a bot's start or end."""
-    write_line(EXECUTIONS, phase, run.effect_id, run.attempt)
-
-
-def write_line(journal: str, phase: str, what: str, attempt: int) -> None:
-    """Write one line at once: lines of several processes do not mix. Its time is the kernel's, never a shifted one."""
-    at = time.clock_gettime(time.CLOCK_REALTIME)
-    line = json.dumps([phase, what, attempt, os.getpid(), at]) + "\n"
-    descriptor = os.open(FOLDER / journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
-
-
-def first_time(what: str) -> bool:
-    """Say whether this effect, or whatever else, asks for the first time, in any process."""
-    name = what.replace("|", "~")
-    try:
-        os.close(os.open(FOLDER / "seen" / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        return False
-    return True
 
 
 @bot("plain")

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.bots import COUNTED
 from tests.chaos.calls import Call, Struck, paired, unprovoked
+from tests.chaos.journal import COUNTED
 from tests.chaos.load import BOARD, LIFE, ORDERS, SHOPS, SHOTS, TENANTS, Told
 from tests.chaos.observed import judge_lifecycle
 from tests.oracle import DELIVERED, PROJECTION, Evidence, Execution, Promise, Rest, Rule, database_reader, judge

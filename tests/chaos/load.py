@@ -20,7 +20,7 @@ from pymongo.write_concern import WriteConcern
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.forge_delivery import Ignored
 from outbox_core.domain.subscription import BOARD_MODE
-from tests.chaos.observers import HOSTED_BY_WORKERS
+from tests.chaos.journal import HOSTED_BY_WORKERS
 from tests.deliveries import EXAMPLES, deliveries_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.calls import Call, Struck, unprovoked
+from tests.chaos.journal import CONSUMERS, COUNTING, SEEN_ONCE
 from tests.chaos.load import LIFE
-from tests.chaos.observers import CONSUMERS, COUNTING, SEEN_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from outbox_core import observer
-from tests.chaos.bots import TRANSACTIONAL_LIMIT, first_time, write_line
+from tests.chaos.journal import COUNTING, SEEN_ONCE, SHAKY, TRANSACTIONAL_LIMIT, first_time, noted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from outbox_core import Observation
 
-OBSERVATIONS = "observations"
-SEEN_ONCE = "chaos_observed"
-"""The collection into which the transactional observer writes one document for each event."""
-
-SHAKY, COUNTING, WATCHING = "shaky-one", "counting-one", "watching-one"
-HOSTED_BY_WORKERS = (SHAKY, COUNTING)
-CONSUMERS = (*HOSTED_BY_WORKERS, WATCHING)
 _AWHILE_S = 0.05
-
-
-@contextmanager
-def noted(told: Observation) -> Iterator[None]:
-    """Leave a line at the start, and one at the end or the failure."""
-    what = f"{told.consumer_id}|{told.event_id}"
-    write_line(OBSERVATIONS, "start", what, told.attempt)
-    try:
-        yield
-    except BaseException:
-        write_line(OBSERVATIONS, "failed", what, told.attempt)
-        raise
-    write_line(OBSERVATIONS, "end", what, told.attempt)
 
 
 @observer(SHAKY, start="beginning")

@@ -6,7 +6,7 @@ import sys
 import threading
 
 from tasks import outbox
-from tests.chaos.bots import FOLDER
+from tests.chaos.journal import FOLDER
 from tests.chaos.load import Journal, Producer
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ import pytest
 from outbox_core.domain.limits import TRANSACTIONAL_MARGIN
 from outbox_core.embedded import EmbeddedRedis
 from tests.acceptance.stack import children, running_stack
-from tests.chaos.bots import TRANSACTIONAL_LIMIT
 from tests.chaos.calls import Struck
 from tests.chaos.faults import THROW, heal
 from tests.chaos.findings import Found, History, find
+from tests.chaos.journal import TRANSACTIONAL_LIMIT
 from tests.chaos.load import SHOPS, TENANTS, Journal, Producer, prepare
 from tests.chaos.observed import cursors_of, head_of
 from tests.chaos.plan import BEAT_LANES, DATABASE, WATCHER, WORKER_LANES, Fault, make_plan

@@ -9,9 +9,9 @@ import pytest
 from pymongo import MongoClient
 
 from tests.chaos.calls import Struck, paired
+from tests.chaos.journal import CONSUMERS, COUNTING, SEEN_ONCE, SHAKY, WATCHING
 from tests.chaos.load import LIFE
 from tests.chaos.observed import judge_lifecycle
-from tests.chaos.observers import CONSUMERS, COUNTING, SEEN_ONCE, SHAKY, WATCHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from outbox_core import LifecycleConsumer, Outbox
 from outbox_core.domain.consumer import Start
 from outbox_core.domain.observer import Observer
+from tests.chaos.journal import WATCHING, noted
 from tests.chaos.load import LIFE
-from tests.chaos.observers import WATCHING, noted
 
 if TYPE_CHECKING:
     from outbox_core import Observation

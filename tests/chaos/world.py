@@ -21,8 +21,7 @@ from kombu.exceptions import OperationalError
 from outbox_core.embedded import EmbeddedServerError
 from outbox_core.embedded.supervisor import wait_for
 from tests.acceptance.stack import READY_WITHIN, Stack, children
-from tests.chaos.bots import EXECUTIONS
-from tests.chaos.observers import OBSERVATIONS
+from tests.chaos.journal import EXECUTIONS, OBSERVATIONS
 from tests.chaos.plan import BEAT_LANES, WATCHER, WORKER_LANES
 
 if TYPE_CHECKING:

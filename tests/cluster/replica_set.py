@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from pymongo import MongoClient
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from outbox_core.embedded import EmbeddedMongo, Process, Supervisor
 from outbox_core.embedded.server import HOST, START_WITHIN, port_is_open
@@ -40,6 +40,8 @@ _ELECTED_WITHIN = 40.0
 _HEALTHY_WITHIN = 60.0
 _STEPPED_DOWN_FOR_S = 3
 _CATCH_UP_S = 2
+_NOBODY_CAUGHT_UP = 262
+_STEP_DOWN_WITHIN_S = 20
 
 
 class Member(EmbeddedMongo):
@@ -192,9 +194,19 @@ class ReplicaSet:
             "secondaryCatchUpPeriodSecs": _CATCH_UP_S,
             "force": not hand_over,
         }
-        # The answer may be cut off by the step-down itself.
-        with suppress(AutoReconnect):
-            primary.client.admin.command(command)
+
+        def asked() -> bool:
+            # The answer may be cut off by the step-down itself.
+            with suppress(AutoReconnect):
+                try:
+                    primary.client.admin.command(command)
+                except OperationFailure as error:
+                    if error.code != _NOBODY_CAUGHT_UP:
+                        raise
+                    return False
+            return True
+
+        wait_until(asked, _STEP_DOWN_WITHIN_S, "a member that has caught up and may take over")
         return primary
 
     def kill_primary(self) -> Member:

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from beat_schedule import TICKS
 from tests.fuzz.hostile import as_json, damaged, garbled, json_values, texts
 
-TASKS = ("outbox.run_slice", "outbox.drain_tenant", *(tick.task for tick in TICKS))
+TASKS = (
+    "outbox.run_slice",
+    "outbox.drain_tenant",
+    "outbox.poll_consumer",
+    "outbox.wake_consumers",
+    *(tick.task for tick in TICKS),
+)
 INNER = {"task": "outbox.sweep_tick", "args": [], "kwargs": {}, "options": {"queue": "maintenance"}}
 EMBED: dict[str, Any] = {
     "callbacks": [INNER],

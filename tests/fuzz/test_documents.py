@@ -15,12 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.errors import WriteError
 
+from outbox_core.application.observe_lifecycle import observe_lifecycle
+from outbox_core.application.prune_lifecycle import prune_lifecycle
+from outbox_core.domain.consumer import Start
 from outbox_core.domain.errors import OutboxError
+from outbox_core.domain.observer import Observer
 from tests.fuzz.door import COLLECTIONS, Door
 from tests.fuzz.hostile import damaged, require_one_clear_line, servers_values
 from tests.fuzz.profile import inputs, tried
 from tests.harness.base import ACME, OTHER
 from tests.harness.on_mongo import MongoHarness
+from tests.simulation.observing import delete, put_cards
 from tests.simulation.play import append
 
 if TYPE_CHECKING:
@@ -67,6 +72,23 @@ class World:
         boards.label_card("c", add=["z"], event_id="second")
         self.outbox.drain_tenant(ACME)
         append(harness.acme, self.runtime, "third")
+        self.seen: list[tuple[str, str]] = []
+        self.observer = Observer(
+            consumer_id="cache",
+            function=lambda told: self.seen.append((told.tenant, told.event.task_id)),
+            reconcile=lambda given: self.seen.extend((given.tenant, "") for _ in given.cards),
+            start=Start.BEGINNING,
+        )
+        for tenant in (ACME, OTHER):
+            store = harness.store.tenant(tenant)
+            put_cards(store, "parked", "gone")
+            store.consumers.register("cache", Start.BEGINNING, "")
+            delete(store, self.runtime, "parked", "gone")
+            lease = store.consumers.lease("cache", "worker", timedelta(seconds=15))
+            assert lease is not None
+            (entry,) = store.stream.read_after(0, 1).entries
+            assert store.consumers.park(lease, entry, read=None, attempts=10, failure_class="ValueError")
+            assert store.consumers.rest(lease, idle=False, delay=timedelta(0))
         self.tick()
 
     def tick(self) -> None:
@@ -77,7 +99,13 @@ class World:
         self.outbox.drain_tick()
         self.outbox.repair_undrained()
         self.outbox.sweep_tick()
+        for tenant in (ACME, OTHER):
+            with self.told(spare=tenant == ACME):
+                observe_lifecycle(self.harness.store.tenant(tenant), self.runtime, self.observer)
+        prune_lifecycle(self.harness.store, self.runtime)
         for kind, tenant, token in list(self.harness.hints.sent):
+            if kind not in {"drain", "slice"}:
+                continue
             with self.told(spare=tenant == ACME):
                 (self.outbox.drain_tenant if kind == "drain" else self.outbox.run_slice)(tenant, token)
 
@@ -107,6 +135,13 @@ class World:
             store.subscriptions.enabled,
             lambda: store.subscriptions.get(["all"]),
             lambda: self.outbox.subscribe(ACME, "another", "bot", types=["never"]),
+            lambda: boards.delete_card("c"),
+            lambda: boards.restore_card("c"),
+            store.consumers.all,
+            lambda: self.outbox.consumers(ACME).state(),
+            store.consumers.letters,
+            store.audit.rows,
+            lambda: store.consumers.set_paused(["nobody"], paused=True),
             store.effects.counts,
             store.effects.list,
             store.effects.newest,
@@ -126,6 +161,9 @@ class World:
             numbers = documents.database["board_events"].find({"tenant_id": ACME, "seq": {"$type": ["int", "long"]}})
             last = max(event["seq"] for event in numbers)
             documents.insert_one({**whole, "last_seq": last, "undrained": True})
+        elif collection == "lifecycle_sequences":
+            events = documents.database["lifecycle_outbox"].find({"tenant_id": ACME}, {"sequence": 1})
+            documents.insert_one({**whole, "last_sequence": max(event["sequence"] for event in events)})
         elif collection == "board_events":
             self.harness.database["event_sequences"].update_one({"_id": ACME}, {"$set": {"undrained": True}})
         else:
@@ -138,6 +176,19 @@ class World:
             self.tick()
             if any(seen[:2] == (tenant, event_id) for seen in self.door.seen):
                 return True
+        return False
+
+    def observes(self, tenant: str, card_id: str) -> bool:
+        """Say whether a card that is deleted now is told to the tenant's consumer, or comes by reconciling."""
+        store = self.harness.store.tenant(tenant)
+        put_cards(store, card_id)
+        delete(store, self.runtime, card_id)
+        for _ in range(MOST_LOOKS):
+            self.tick()
+            found = store.consumers.look("cache").consumer
+            if (tenant, card_id) in self.seen or (found is not None and found.cursor == store.stream.head()):
+                return True
+            self.harness.advance(timedelta(minutes=16))
         return False
 
 
@@ -191,9 +242,12 @@ def test_a_damaged_document_harms_at_most_itself_and_its_repair_mends_all(
         assert world.flows(OTHER, "theirs.too"), "another tenant waits"
         theirs = harness.raw("trigger_effects", tenant_id=OTHER)
         assert {row["state"] for row in theirs} == {"done"}
+        assert world.observes(OTHER, "theirs"), "another tenant's consumer waits"
         if collection not in SHARED:
             world.mend(collection, whole["_id"], whole)
             harness.advance(timedelta(minutes=2))
             assert world.flows(ACME, "after.the.repair"), f"its own tenant still waits; it said {world.complaints}"
+            if collection.startswith("lifecycle") or collection == "run_audit":
+                assert world.observes(ACME, "repaired"), f"its consumer still waits; it said {world.complaints}"
 
     judge()
