@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test chaos mutants lint format lock
+.PHONY: setup demo test test-long chaos mutants lint format lock
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -24,8 +24,15 @@ demo: export DEMO := $(DEMO)
 demo: $(READY)
 	@$(BIN)/python -m examples.demo
 
+# A good part of the tests waits, for ticks and leases: twice two cores' worth of processes keeps two cores busy.
+TEST_PROCESSES ?= 4
+
 test: lint
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(TEST_PROCESSES)
+
+# With what every run leaves out for its length.
+test-long: lint
+	OUTBOX_TEST_LONG=1 $(BIN)/pytest -n $(TEST_PROCESSES)
 
 # Breaks promises on purpose, in a copy of the tree, and tells which breakage no test notices: minutes.
 mutants: $(READY)

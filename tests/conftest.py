@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.harness.base import Harness
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is too long for every run: a run that is asked for it takes it in."""
+    if os.environ.get("OUTBOX_TEST_LONG"):
+        return
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.skip(reason="long: set OUTBOX_TEST_LONG=1"))
 
 
 @pytest.fixture(scope="session")

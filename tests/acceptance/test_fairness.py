@@ -146,7 +146,7 @@ def test_a_tenant_with_many_due_rows_delays_others_by_no_more_than_its_slots_and
     play(stack, database, rows=4_000, tenants=20)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.promise("E42")
 def test_a_tenant_with_a_hundred_thousand_due_rows_delays_ninety_nine_others_by_no_more_than_its_slots_and_a_tick(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Generating overly large repr")]
 
-COUNT = 200
+COUNT = 100
 QUEUES = ("drain", "effects", "maintenance")
 
 

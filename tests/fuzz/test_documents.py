@@ -218,7 +218,7 @@ def whole_again(harness: MongoHarness, collection: str) -> Iterator[None]:
 def test_a_damaged_document_harms_at_most_itself_and_its_repair_mends_all(
     collection: str, harness_databases: MongoDatabases
 ) -> None:
-    @inputs(5)
+    @inputs(2)
     @given(data=st.data())
     def judge(data: st.DataObject) -> None:
         world = World(MongoHarness(harness_databases.empty()))

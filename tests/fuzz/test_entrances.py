@@ -276,7 +276,7 @@ def opened(door: Door) -> Door:
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_what_is_given_in_is_refused_in_one_line_or_works_out(entrance: str) -> None:
-    @inputs(150)
+    @inputs(60)
     @given(act=ENTRANCES[entrance])
     def judge(act: Callable[[Outbox], object]) -> None:
         door = opened(Door(TwinHarness()))
@@ -291,7 +291,7 @@ def test_what_is_given_in_is_refused_in_one_line_or_works_out(entrance: str) -> 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_both_stores_take_the_same_and_store_the_same(entrance: str, harness_databases: MongoDatabases) -> None:
-    @inputs(25)
+    @inputs(12)
     @given(act=ENTRANCES[entrance])
     def judge(act: Callable[[Outbox], object]) -> None:
         twin, mongo = opened(Door(TwinHarness())), opened(Door(MongoHarness(harness_databases.empty())))
@@ -300,7 +300,7 @@ def test_both_stores_take_the_same_and_store_the_same(entrance: str, harness_dat
     judge()
 
 
-@inputs(150)
+@inputs(60)
 @given(request=github_requests(signed=True))
 def test_a_signed_delivery_is_taken_by_its_signature_alone_and_no_refusal_says_the_secret(
     request: tuple[dict[str, Any], bytes],

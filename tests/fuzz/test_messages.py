@@ -123,7 +123,7 @@ def in_process() -> Iterator[InProcess]:
         outbox._opened = opened
 
 
-@inputs(60)
+@inputs(30)
 @given(forged=st.lists(forgeries(), min_size=3, max_size=6))
 def test_no_message_runs_twice_what_was_settled_publishes_anything_or_reaches_another_tenant(
     forged: list[Forged],

@@ -52,7 +52,7 @@ numbers = st.integers(0, 10**6).map(lambda number: f"{number}ms")
 limits = st.dictionaries(st.sampled_from([name for name in variable_names() if len(name) > 12]), numbers, max_size=3)
 
 
-@inputs(400)
+@inputs(150)
 @given(given_variables=variables | limits)
 def test_hostile_variables_give_settings_that_hold_together_or_are_named_in_one_line(
     given_variables: dict[str, str],

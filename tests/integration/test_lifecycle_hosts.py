@@ -55,6 +55,7 @@ def commands(harness: MongoHarness) -> int:
     return sum(int(counted[name]["total"]) for name in COUNTED)
 
 
+@pytest.mark.long
 @pytest.mark.promise("L15")
 @pytest.mark.scenario(22)
 def test_minutes_of_ticks_with_44_idle_consumers_send_no_message_and_with_paused_tenants_write_nothing(

@@ -112,7 +112,7 @@ def test_twenty_thousand_rows_that_nobody_knows_do_not_hide_the_one_behind_them(
     hidden(mongo_harness, 20_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise("E23")
 @pytest.mark.timeout(400)
 def test_a_hundred_thousand_rows_that_nobody_knows_do_not_hide_the_one_behind_them(
