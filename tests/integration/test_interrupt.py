@@ -252,6 +252,8 @@ def test_a_transactional_bot_that_overstays_leaves_nothing_and_no_broken_connect
     assert deployment.database["board_events"].count_documents({"type": "follow-up"}) == 2
 
 
+# Hypothesis, where another test of the process uses it, listens to the collector: an interrupt there comes again later.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.promise("E32")
 def test_answers_are_never_mixed_up_after_hundreds_of_interrupts_in_the_driver(deployment: Deployment) -> None:
     numbers = deployment.database["numbers"]
