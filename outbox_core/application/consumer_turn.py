@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from outbox_core.application.append_events import fill_own_numbers
 from outbox_core.application.reconcile_consumer import reconcile_consumer, why_reconcile
 from outbox_core.application.run_in_transaction import OutboxTransaction
-from outbox_core.domain.consumer import Poll, PollReport
+from outbox_core.domain.consumer import Poll, PollReport, goes_on_after
 from outbox_core.domain.delivery import MAX_ATTEMPTS, failure_class, retry_delay
 from outbox_core.domain.errors import (
     BotOverstayedError,
@@ -313,7 +313,7 @@ class ConsumerTurn:
 
     @property
     def _after(self) -> int:
-        return max(0, self._cursor or 0)
+        return goes_on_after(self._cursor)
 
     @property
     def named(self) -> str:

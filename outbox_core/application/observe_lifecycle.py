@@ -16,7 +16,7 @@ from outbox_core.application.consumer_turn import ConsumerTurn, put_off
 from outbox_core.application.lease_heart import LeaseHeart
 from outbox_core.application.reconcile_consumer import why_reconcile
 from outbox_core.application.replay_letters import replay_letters
-from outbox_core.domain.consumer import Poll, PollReport
+from outbox_core.domain.consumer import Poll, PollReport, lag
 
 if TYPE_CHECKING:
     from outbox_core.domain.consumer import Consumer, Look
@@ -43,7 +43,7 @@ def _poll(store: TenantStore, runtime: Runtime, observer: Observer) -> PollRepor
     report = PollReport(tenant_id=store.tenant_id, consumer_id=observer.consumer_id, poll=Poll.IDLE)
     if look.consumer is None:
         return replace(report, poll=Poll.UNREGISTERED)
-    report = replace(report, lag=_lag(look.consumer.cursor, look.head))
+    report = replace(report, lag=lag(look.consumer.cursor, look.head))
     hindrance = _hindrance(look.consumer, look, observer)
     if hindrance is not None:
         return replace(report, poll=hindrance, wait=put_off(look.consumer, look.now))
@@ -92,7 +92,3 @@ def _alarm(store: TenantStore, runtime: Runtime, consumer: Consumer) -> None:
     )
     if runtime.said.is_time(said, runtime.clock.monotonic()):
         _log.error(said)
-
-
-def _lag(cursor: int | None, head: int) -> int:
-    return max(0, head - max(0, cursor or 0))

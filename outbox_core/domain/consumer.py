@@ -172,6 +172,16 @@ _PART = re.compile(r"[._-]")
 _DIGITS = re.compile(r"\d+")
 
 
+def goes_on_after(cursor: int | None) -> int:
+    """Return after which number a consumer goes on: 0 where it has no cursor yet, or one that cannot be."""
+    return max(0, cursor or 0)
+
+
+def lag(cursor: int | None, head: int) -> int:
+    """Return how many events a consumer has not acknowledged."""
+    return max(0, head - goes_on_after(cursor))
+
+
 def require_consumer_id(text: object, *, host: str, process_id: int) -> str:
     """Return a consumer id; raise InvalidInputError where it is none, or would not be the same after a restart (L22).
 

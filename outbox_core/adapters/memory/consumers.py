@@ -10,7 +10,7 @@ from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.letters import LetterRows
 from outbox_core.adapters.memory.lifecycle_documents import consumer_of, cursor_of
 from outbox_core.domain import delivery
-from outbox_core.domain.consumer import Consumer, LetterState, Look, Start
+from outbox_core.domain.consumer import Consumer, LetterState, Look, Start, goes_on_after, lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -156,15 +156,15 @@ class MemoryConsumers(LeasedRows, LetterRows):
         with self._database.lock:
             head = self._stream.head()
             waiting = [one for one in self.all() if one.retired_at is None]
-        return {one.consumer_id: max(0, head - max(0, one.cursor or 0)) for one in waiting}
+        return {one.consumer_id: lag(one.cursor, head) for one in waiting}
 
     def oldest_unacknowledged(self) -> Mapping[str, datetime]:
         """See the port."""
         found: dict[str, datetime] = {}
         with self._database.lock:
-            for consumer_id, lag in self.lags().items():
+            for consumer_id, behind in self.lags().items():
                 cursor = consumer_of(self._found(consumer_id)).cursor
-                rows = self._stream.rows_after(max(0, cursor or 0)) if lag else []
+                rows = self._stream.rows_after(goes_on_after(cursor)) if behind else []
                 if rows:
                     found[consumer_id] = rows[0]["occurred_at"]
         return found

@@ -21,7 +21,7 @@ from outbox_core.adapters.mongo.lifecycle_documents import consumer_of
 from outbox_core.adapters.mongo.lifecycle_stream import OUTBOX, SEQUENCES
 from outbox_core.adapters.mongo.transactions import session_of
 from outbox_core.domain import delivery
-from outbox_core.domain.consumer import Consumer, LetterState, Look, Start
+from outbox_core.domain.consumer import Consumer, LetterState, Look, Start, goes_on_after, lag
 from outbox_core.domain.errors import InvariantError
 from outbox_core.domain.identity import require_id
 
@@ -189,11 +189,11 @@ class MongoConsumers(LeasedRows, LetterRows):
         rows = self.all()
         with translated():
             head = self._head()
-        return {row.consumer_id: max(0, head - max(0, row.cursor or 0)) for row in rows if row.retired_at is None}
+        return {row.consumer_id: lag(row.cursor, head) for row in rows if row.retired_at is None}
 
     def oldest_unacknowledged(self) -> Mapping[str, datetime]:
         """See the port; where the event after a cursor was pruned, it is the first one that is left."""
-        rows = {row.consumer_id: max(0, row.cursor or 0) for row in self.all() if row.retired_at is None}
+        rows = {row.consumer_id: goes_on_after(row.cursor) for row in self.all() if row.retired_at is None}
         with translated():
             head = self._head()
             lagging = {consumer_id: cursor for consumer_id, cursor in rows.items() if cursor < head}
