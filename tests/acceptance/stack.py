@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 
 from outbox_core.application.add_subscription import add_subscription
 from outbox_core.bootstrap import Outbox
 from outbox_core.domain.effect import DELIVERED
 from outbox_core.domain.subscription import Match, Subscription
 from outbox_core.embedded import Supervisor
+from tests.waiting import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +35,15 @@ BOTS = "tests.acceptance.bots"
 READY_WITHIN = timedelta(seconds=40)
 STOP_GRACE = timedelta(seconds=20)
 SHORT = {
-    "OUTBOX_OP_TIMEOUT": "1s",
-    "OUTBOX_GAP_GRACE": "3s",
+    "OUTBOX_OP_TIMEOUT": "2s",
+    "OUTBOX_GAP_GRACE": "4s",
     "OUTBOX_DRAIN_TICK": "500ms",
     "OUTBOX_SWEEP_TICK": "500ms",
     "OUTBOX_SLOT_HOLD": "2s",
-    "OUTBOX_EFFECT_LEASE": "13500ms",
+    "OUTBOX_EFFECT_LEASE": "14500ms",
     "OUTBOX_BACKOFF_BASE": "500ms",
 }
-"""The shortest that the relations between limits allow, so that a test waits seconds, not minutes."""
+"""Near the shortest that the relations between limits allow, so that a test waits seconds, not minutes."""
 
 
 class Stack:
@@ -87,15 +92,19 @@ class Stack:
     def subscribe(self, tenant: str, bot_id: str, *, sub_id: str = "rule", **given: object) -> None:
         """Add a rule that matches everything."""
         rule = Subscription(tenant_id=tenant, sub_id=sub_id, bot_id=bot_id, match=Match(), vars=given)
-        add_subscription(self.outbox.tenant(tenant), rule)
+        patiently(lambda: add_subscription(self.outbox.tenant(tenant), rule))
 
     def append(self, tenant: str, count: int = 1) -> list[str]:
         """Append events; return their ids."""
-        return [self.outbox.append(tenant, type="order", action="placed").event_id for _ in range(count)]
+        ids = [uuid.uuid4().hex for _ in range(count)]
+        for event_id in ids:
+            patiently(partial(self.outbox.append, tenant, type="order", action="placed", event_id=event_id))
+        return ids
 
     def states(self, tenant: str) -> dict[str, int]:
         """Count the tenant's rows by state, done ones by outcome."""
-        return {state: count for state, count in self.outbox.tenant(tenant).effects.counts().items() if count}
+        counts = patiently(self.outbox.tenant(tenant).effects.counts)
+        return {state: count for state, count in counts.items() if count}
 
     def all_done(self, tenant: str, count: int) -> bool:
         """Say whether exactly so many rows are there, all delivered."""
@@ -143,11 +152,13 @@ def running_stack(
         monkeypatch.setenv(name, text)
     with Supervisor() as supervisor:
         stack = Stack(folder, supervisor, environment)
-        stack.outbox.ensure_schema()
-        try:
-            yield stack
-        finally:
-            stack.release()
-            for process in supervisor.processes:
-                process.kill()
-            stack.outbox.close()
+        with closing(stack.outbox):
+            try:
+                patiently(stack.outbox.ensure_schema)
+                yield stack
+            finally:
+                stack.release()
+                for process in supervisor.processes:
+                    process.kill()
+                with suppress(PyMongoError), MongoClient[dict[str, Any]](mongo_url, timeoutMS=5_000) as client:
+                    client.drop_database(database)  # else a server that many tests share slows down under the files

@@ -71,7 +71,7 @@ def test_the_hard_limit_kills_what_nothing_interrupts_and_its_slots_come_back_wi
 ) -> None:
     monkeypatch.setenv("OUTBOX_BOTS", "tests.acceptance.bots,tests.acceptance.stubborn_bots")
     monkeypatch.setenv("OUTBOX_EFFECT_TIME_LIMIT", "1s")
-    monkeypatch.setenv("OUTBOX_KILL_GRACE", "2s")
+    monkeypatch.setenv("OUTBOX_KILL_GRACE", "3s")
     worker = stack.worker(processes=1)
     stack.beat()
     stack.subscribe("acme", "block-it")
