@@ -58,7 +58,7 @@ class Contestant(Protocol):
     name: str
 
     def prepare(self, cache: Path) -> Facts:
-        """Install what is needed into `cache` (kept between runs); raise Unavailable, saying why, where it cannot be."""
+        """Install what is needed into `cache` (kept between runs); Unavailable says why it cannot be."""
         ...
 
     def deploy(self, folder: Path, cache: Path, processes: int) -> AbstractContextManager[Deployment]:
