@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from outbox_core.application.drain_tenant import DrainReport
     from outbox_core.application.ingest_delivery import Ingested
     from outbox_core.application.run_in_transaction import OutboxTransaction
-    from outbox_core.application.run_slice import SliceReport
+    from outbox_core.application.work_claim import SliceReport
     from outbox_core.domain.consumer import PollReport
     from outbox_core.domain.lifecycle_event import LifecycleEvent
     from outbox_core.domain.limits import Limits
