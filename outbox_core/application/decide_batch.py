@@ -9,13 +9,16 @@ from outbox_core.domain.effect import DEAD_EVENT, LAUNCH, PROJECTION, NewEffect,
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.event import Event, Tombstone, Undecodable
 from outbox_core.domain.identity import join_key
+from outbox_core.domain.rule_index import index_of
 from outbox_core.domain.subscription import mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from outbox_core.domain.board import Binding
     from outbox_core.domain.event import LogEntry
     from outbox_core.domain.poison import Poison
+    from outbox_core.domain.rule_index import RuleIndex
     from outbox_core.domain.subscription import Subscription
     from outbox_core.ports.drain_progress import Cursor
     from outbox_core.ports.runtime import Runtime
@@ -31,12 +34,17 @@ MACHINE_CAUSED = "machine_caused"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The first `length` entries, the rows they owe, the numbers that owe none for a reason, and the poison counts."""
+    """The first `length` entries, the rows they owe, the numbers that owe none for a reason, and the poison counts.
+
+    `rules` and `bindings` are what was read to decide it: the enabled rules, and the bound boards that events moved on.
+    """
 
     length: int
     rows: tuple[NewEffect, ...]
     skips: tuple[tuple[int, str], ...]
     poison: Poison
+    rules: Sequence[Subscription]
+    bindings: Mapping[str, Binding | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def decide_batch(
             skips.append((entry.seq, verdict.skip))
         if len(rows) >= runtime.limits.batch_rows:
             break
-    return Batch(length, tuple(rows), tuple(skips), poison)
+    return Batch(length, tuple(rows), tuple(skips), poison, around.enabled, around.bindings)
 
 
 def _judge_as_far_as_taken(
@@ -104,21 +112,23 @@ def _judge_as_far_as_taken(
 class _Surroundings:
     """What the events of a batch are judged by, each read once."""
 
-    rules: Sequence[Subscription]
+    enabled: Sequence[Subscription]
+    rules: RuleIndex
     standing: frozenset[str]
-    bound: frozenset[str]
+    bindings: Mapping[str, Binding | str]
 
 
 def _read_surroundings(store: TenantStore, entries: Sequence[LogEntry]) -> _Surroundings:
     # After the events: a rule that was answered for before an event was appended is then among these.
-    rules = store.subscriptions.enabled()
+    enabled = store.subscriptions.enabled()
     seen = [entry.attributes for entry in entries if isinstance(entry, Event)]
     cards = {one.subject for one in seen if one.concerns_card and not one.tells_of_deletion}
     boards = {one.snapshot.board for one in seen if one.tells_of_move}
     return _Surroundings(
-        rules=rules,
+        enabled=enabled,
+        rules=index_of(enabled),
         standing=store.cards.standing(cards) if cards else frozenset(),
-        bound=frozenset(store.boards.bindings(boards)) if boards else frozenset(),
+        bindings=store.boards.bindings(boards) if boards else {},
     )
 
 
@@ -147,7 +157,7 @@ def _judge_event(store: TenantStore, event: Event, around: _Surroundings) -> _Ve
     if not skip:
         rows.extend(
             _row(store, event, LAUNCH, sub_id=rule.sub_id, bot_id=rule.bot_id)
-            for rule in around.rules
+            for rule in around.rules.candidates(seen)
             if not rule.horizon.covers(event.seq) and mismatch(rule, seen) is None
         )
     for row in rows:
@@ -157,7 +167,7 @@ def _judge_event(store: TenantStore, event: Event, around: _Surroundings) -> _Ve
 
 def _projections(store: TenantStore, event: Event, around: _Surroundings) -> Iterator[NewEffect]:
     """A move on a bound board is owed to no subscription, and whoever made it (E22)."""
-    if event.attributes.tells_of_move and event.attributes.snapshot.board in around.bound:
+    if event.attributes.tells_of_move and event.attributes.snapshot.board in around.bindings:
         yield _row(store, event, PROJECTION)
 
 

@@ -81,7 +81,14 @@ def test_rules_come_by_id(harness: Harness) -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [{"bot_id": None}, {"match": {"labels": "x"}}, {"vars": {"not a name": 1}}, {"holes": [[1]]}, {"from_seq": "x"}],
+    [
+        {"bot_id": None},
+        {"match": {"labels": "x"}},
+        {"vars": {"not a name": 1}},
+        {"holes": [[1]]},
+        {"holes": [["a", "b"]]},
+        {"from_seq": "x"},
+    ],
     ids=lambda fields: next(iter(fields)),
 )
 def test_a_rule_that_does_not_decode_matches_nothing_and_is_told_of(

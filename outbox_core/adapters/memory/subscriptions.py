@@ -112,13 +112,20 @@ def _rule(document: Document) -> Subscription | str:
             repo=fields.text("repo"),
             mode=fields.text("mode", DIRECT),
             consume_labels=fields.texts("consume_labels"),
-            vars=fields.mapping("vars"),
+            vars=storable_document(fields.mapping("vars")),  # A bot may change what it is given.
             args_var=fields.text("args_var"),
             enabled=fields.flag("enabled", default=True),
             origin=fields.text("origin"),
             created_by=fields.text("created_by"),
-            horizon=Horizon(fields.count("from_seq"), tuple((first, last) for first, last in fields.sequence("holes"))),
+            horizon=Horizon(fields.count("from_seq"), tuple(map(_hole, fields.sequence("holes")))),
             created_at=fields.instant_or_none("created_at"),
         )
     except (ValueError, TypeError, InvalidInputError) as error:
         return f"{document_id(document)}: {error}"[:300]
+
+
+def _hole(stored: object) -> tuple[int, int]:
+    """Return a range of numbers; what is none would only be noticed when an event is matched, and fail that one."""
+    if not isinstance(stored, list) or [type(number) for number in stored] != [int, int]:
+        raise ValueError("holes: not two whole numbers")
+    return stored[0], stored[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import bson
@@ -93,9 +92,23 @@ class StoredAttributes(StoredDocument):
 
 def attributes_document(attributes: Attributes) -> dict[str, Any]:
     """Return the stored form of what rules match."""
-    document = asdict(attributes)
-    document["snapshot"]["labels"] = list(attributes.snapshot.labels)
-    return document
+    seen = attributes.snapshot
+    return {
+        "source": attributes.source,
+        "type": attributes.type,
+        "action": attributes.action,
+        "subject": attributes.subject,
+        "snapshot": {
+            "state": seen.state,
+            "from_state": seen.from_state,
+            "labels": list(seen.labels),
+            "repo": seen.repo,
+            "author": seen.author,
+            "board": seen.board,
+        },
+        "reason": attributes.reason,
+        "run_id": attributes.run_id,
+    }
 
 
 def raw(collection: Collection[dict[str, Any]]) -> Collection[RawBSONDocument]:

@@ -217,16 +217,21 @@ class MongoEventLog:
 
 def _to_entry(document: RawBSONDocument) -> LogEntry | None:
     """Read one stored document; None where it stands under no whole number."""
-    lenient = decode_leniently(document)
-    seq = whole_number(lenient.get("seq"))
+    try:
+        fields, error = decode(document), None
+    except ValueError as not_decoded:
+        fields, error = decode_leniently(document), not_decoded
+    seq = whole_number(fields.get("seq"))
     if seq is None:
         return None
-    if lenient.get("void") is True:
+    if fields.get("void") is True:
         return Tombstone(seq)
     try:
-        stored = EventDocument.model_validate(decode(document))
-    except ValueError as error:
-        return Undecodable(seq, document_id(lenient), why_invalid(error))
+        if error is not None:
+            raise error
+        stored = EventDocument.model_validate(fields)
+    except ValueError as invalid:
+        return Undecodable(seq, document_id(decode_leniently(document)), why_invalid(invalid))
     return Event(
         tenant_id=stored.tenant_id,
         seq=stored.seq,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from bson.raw_bson import RawBSONDocument
 from pydantic import Field
 
 from outbox_core.adapters.mongo.documents import (
@@ -27,10 +29,12 @@ from outbox_core.domain.subscription import DIRECT, Match, Subscription
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bson.raw_bson import RawBSONDocument
     from pymongo.database import Database
 
 _READ_AT_ONCE = 2_000
+_MOST_KNOWN = 4_096
+_LONGEST_KNOWN = 4_096
+"""Rules that stay decoded, and the bytes of the longest: together a few MB of a process, and never many."""
 
 _log = logging.getLogger("outbox.subscriptions")
 
@@ -86,7 +90,7 @@ class MongoSubscriptions:
         """See the port."""
         rules = []
         for document in self._find({"enabled": {"$ne": False}}):
-            rule = _to_subscription(document)
+            rule = _known(document.raw) if len(document.raw) <= _LONGEST_KNOWN else _to_subscription(document)
             if isinstance(rule, str):
                 _log.error("a subscription of tenant %s cannot be read, so it matches nothing: %s", self._tenant, rule)
             elif rule.enabled:
@@ -152,6 +156,16 @@ def _to_document(rule: Subscription) -> dict[str, Any]:
 
 def _horizon_document(horizon: Horizon) -> dict[str, Any]:
     return {"from_seq": horizon.highest, "holes": [list(hole) for hole in horizon.holes]}
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def _known(stored: bytes) -> Subscription | str:
+    """Return what these bytes say, decoded once: a drain reads every rule for each batch, and few have changed.
+
+    The bytes are the whole key, so nothing older than what was just read can come of it. A drain hands no `vars` on;
+    where a bot gets them, which may change what it is given, the rule is decoded for it.
+    """
+    return _to_subscription(RawBSONDocument(stored))
 
 
 def _to_subscription(document: RawBSONDocument) -> Subscription | str:
