@@ -55,7 +55,10 @@ class Deployment(Protocol):
 class Contestant(Protocol):
     """A queue that can be installed, and deployed with a number of worker processes."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called in every table."""
+        ...
 
     def prepare(self, cache: Path) -> Facts:
         """Install what is needed into `cache` (kept between runs); Unavailable says why it cannot be."""

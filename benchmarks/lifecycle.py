@@ -33,7 +33,7 @@ import psutil
 from pymongo import monitoring
 from pymongo.read_concern import ReadConcern
 
-from benchmarks.main_job import commands
+from benchmarks.measuring import commands
 from outbox_core import LifecycleConsumer, Outbox
 from outbox_core.adapters.mongo.client import DURABLE, connect
 from outbox_core.adapters.mongo.consumer_rows import CURSORS

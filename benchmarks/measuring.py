@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 from pymongo import MongoClient, monitoring
+from pymongo.read_concern import ReadConcern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,10 +74,20 @@ class MongoCounts:
 
     commands: Counter[str]
     conflicts: int
+    keys: int
+    """Index keys examined, by all queries and updates."""
+
+    documents: int
+    """Documents examined."""
 
     def since(self, before: MongoCounts) -> MongoCounts:
         """Return what was done in between."""
-        return MongoCounts(self.commands - before.commands, self.conflicts - before.conflicts)
+        return MongoCounts(
+            self.commands - before.commands,
+            self.conflicts - before.conflicts,
+            self.keys - before.keys,
+            self.documents - before.documents,
+        )
 
 
 class MongoObserver:
@@ -85,7 +96,10 @@ class MongoObserver:
     def __init__(self, url: str, database: str) -> None:
         self._own = _Own()
         self._client: MongoClient[dict[str, Any]] = MongoClient(url, event_listeners=[self._own])
-        self.database: Database[dict[str, Any]] = self._client[database]
+        # What is not on a majority yet is not done yet.
+        self.database: Database[dict[str, Any]] = self._client.get_database(
+            database, read_concern=ReadConcern("majority")
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -98,8 +112,13 @@ class MongoObserver:
     def counts(self) -> MongoCounts:
         """Return the counts up to now."""
         status = self._client.admin.command("serverStatus")
-        conflicts = int(status["metrics"]["operation"]["writeConflicts"])
-        return MongoCounts(_commands_in(status) - self._own.sent, conflicts)
+        metrics = status["metrics"]
+        return MongoCounts(
+            _commands_in(status) - self._own.sent,
+            int(metrics["operation"]["writeConflicts"]),
+            int(metrics["queryExecutor"]["scanned"]),
+            int(metrics["queryExecutor"]["scannedObjects"]),
+        )
 
     def quiet(self, for_s: float = 0.5, within_s: float = 30.0) -> MongoCounts:
         """Wait until nobody else has sent a command for a while; return the counts then."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+from collections.abc import Callable, Mapping  # noqa: TC003 - a field's type
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import celery
@@ -31,6 +32,8 @@ class OutboxDeployment:
 
     stage: OutboxStage
     appender: Appender
+    before: int
+    """How many rows were done before it began."""
 
     @property
     def servers(self) -> list[int]:
@@ -53,16 +56,24 @@ class OutboxDeployment:
 
     def settled(self) -> int:
         """Return how many rows are done."""
-        return self.stage.settled()
+        return self.stage.settled() - self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxContestant:
-    """The outbox; with `hints` off, ticks alone find what was appended."""
+    """The outbox; with `hints` off, ticks alone find what was appended.
+
+    With `rules` above 1 each tenant has so many subscriptions, and each event matches one of them. `fill` puts in what
+    is there already.
+    """
 
     name: str
     tenants: int = 1
     hints: bool = True
+    beat: bool = True
+    rules: int = 1
+    fill: Callable[[OutboxStage], None] | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self, cache: Path) -> Facts:
         """Nothing is to be installed: it is this tree."""
@@ -79,11 +90,16 @@ class OutboxContestant:
     def deploy(self, folder: Path, cache: Path, processes: int) -> Iterator[OutboxDeployment]:
         """Start it all."""
         del cache
-        with outbox_stage(folder) as stage:
-            stage.subscribe(self.tenants)
+        with outbox_stage(folder, **self.limits) as stage:
+            stage.subscribe(self.tenants, self.rules)
+            if self.fill is not None:
+                self.fill(stage)
+            before = stage.settled()
             stage.start_worker(processes, hints=self.hints)
-            stage.start_beat()
-            yield OutboxDeployment(stage, stage.appender(self.tenants, hints=self.hints))
+            if self.beat:
+                stage.start_beat()
+            appender = stage.appender(self.tenants, self.rules, hints=self.hints)
+            yield OutboxDeployment(stage, appender, before)
 
 
 def mongod_version(cache: Path) -> str:

@@ -25,7 +25,7 @@ from outbox_core.embedded import EmbeddedMongo, EmbeddedRedis, Supervisor
 from outbox_core.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pymongo.database import Database
@@ -51,16 +51,29 @@ def tenant_names(count: int) -> list[str]:
     return [f"tenant-{number}" for number in range(count)]
 
 
-def job_event(number: int) -> dict[str, Any]:
-    """Return the event of a job: small, its number in its id."""
-    return {"type": JOB, "event_id": f"{PREFIX}{number}"}
+def job_event(number: int, rules: int = 1) -> dict[str, Any]:
+    """Return the event of a job: small, its number in its id. Of so many rules it matches one."""
+    seen: dict[str, Any] = {name: value[0] for name, value in _terms(number % rules, rules).items()}
+    if repo := seen.pop("repos", ""):
+        seen["repo"] = repo
+    if label := seen.pop("labels", ""):
+        seen["labels"] = [label]
+    return {"event_id": f"{PREFIX}{number}", "type": seen.pop("types"), **seen}
+
+
+def _terms(rule: int, rules: int) -> dict[str, list[str]]:
+    """Return what the rule of that number matches: a third each by a type, by a repo and by a label of its own."""
+    if rules == 1:
+        return {"types": [JOB]}
+    own = ({"types": [f"{JOB}-{rule}"]}, {"types": [JOB], "repos": [f"acme/repo-{rule}"]})
+    return own[rule % 3] if rule % 3 < len(own) else {"types": [JOB], "labels": [f"label-{rule}"]}
 
 
 class Appender:
     """A process that appends jobs as an application does: `Outbox.append_many`, in chunks, with hints."""
 
-    def __init__(self, environment: Mapping[str, str], tenants: int, log: Path) -> None:
-        argv = [sys.executable, "-m", "benchmarks.outbox_appender", str(tenants)]
+    def __init__(self, environment: Mapping[str, str], tenants: int, rules: int, log: Path) -> None:
+        argv = [sys.executable, "-m", "benchmarks.outbox_appender", str(tenants), str(rules)]
         with log.open("ab") as errors:
             self._popen = subprocess.Popen(
                 argv, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -74,11 +87,11 @@ class Appender:
 
     def append(self, first: int, count: int, tenant: str = "") -> None:
         """Append jobs; return when they are durable. Without a tenant they are spread over all."""
-        if self._popen.stdin is None:
-            raise RuntimeError("the appender has no input")
-        self._popen.stdin.write(f"{first} {count} {tenant}\n")
-        self._popen.stdin.flush()
-        self._await("ok")
+        self._ask(f"{first} {count} {tenant}")
+
+    def hint(self, tenant: str) -> None:
+        """Tell a worker to look at a tenant."""
+        self._ask(f"hint {tenant}")
 
     def close(self) -> None:
         """End it."""
@@ -87,6 +100,13 @@ class Appender:
         self._popen.wait(30)
         if self._popen.stdout is not None:
             self._popen.stdout.close()
+
+    def _ask(self, line: str) -> None:
+        if self._popen.stdin is None:
+            raise RuntimeError("the appender has no input")
+        self._popen.stdin.write(f"{line}\n")
+        self._popen.stdin.flush()
+        self._await("ok")
 
     def _await(self, word: str) -> None:
         if self._popen.stdout is None or (said := self._popen.stdout.readline().strip()) != word:
@@ -105,7 +125,7 @@ class OutboxStage:
     database: Database[dict[str, Any]]
     observer: MongoObserver
     _supervisor: Supervisor = field(default_factory=Supervisor)
-    _running: list[Process] = field(default_factory=list)
+    running: list[Process] = field(default_factory=list)
     _appenders: list[Appender] = field(default_factory=list)
 
     @property
@@ -121,31 +141,34 @@ class OutboxStage:
     @property
     def clients(self) -> list[int]:
         """Process ids of workers, beat and appenders."""
-        return [*(process.pid for process in self._running), *(one.pid for one in self._appenders)]
+        return [*(process.pid for process in self.running), *(one.pid for one in self._appenders)]
 
-    def subscribe(self, tenants: int = 1) -> Self:
-        """Have every tenant's jobs launch the bot that counts."""
-        for tenant in tenant_names(tenants):
-            self.outbox.subscribe(tenant, SUBSCRIPTION, BOT, types=[JOB])
+    def subscribe(self, tenants: int = 1, rules: int = 1, *, names: Sequence[str] = ()) -> Self:
+        """Have every tenant's jobs launch the bot that counts, by so many rules of which each event matches one."""
+        for tenant in names or tenant_names(tenants):
+            for rule in range(rules):
+                sub_id = SUBSCRIPTION if rules == 1 else f"{SUBSCRIPTION}-{rule}"
+                terms: dict[str, Any] = {**_terms(rule, rules)}
+                self.outbox.subscribe(tenant, sub_id, BOT, **terms)
         return self
 
     def start_worker(self, processes: int, *, hints: bool = True) -> Process:
         """Start a pool of workers; return when it is ready."""
-        return self._start("worker", programs.worker(processes), " ready.", hints=hints)
+        return self.start_program("worker", programs.worker(processes), " ready.", hints=hints)
 
     def start_beat(self) -> Process:
         """Start the ticks."""
-        return self._start("beat", programs.beat(), "Starting", hints=True)
+        return self.start_program("beat", programs.beat(), "Starting")
 
-    def appender(self, tenants: int = 1, *, hints: bool = True) -> Appender:
+    def appender(self, tenants: int = 1, rules: int = 1, *, hints: bool = True) -> Appender:
         """Start a process that appends."""
-        appender = Appender(self._environment(hints=hints), tenants, self.folder / "appender.log")
+        appender = Appender(self._environment(hints=hints), tenants, rules, self.folder / "appender.log")
         self._appenders.append(appender)
         return appender
 
     def forget(self, process: Process) -> None:
         """Take a worker that has ended off the books."""
-        self._running.remove(process)
+        self.running.remove(process)
         self._supervisor.forget(process)
 
     def settled(self) -> int:
@@ -154,6 +177,13 @@ class OutboxStage:
         # All first: a row that is inserted in between is then counted as live at most.
         total = rows.estimated_document_count()
         return total - self.count(_LIVE) - self.count([State.FAILED.value])
+
+    def append(self, first: int, count: int, tenant: str = "", rules: int = 1) -> None:
+        """Append from this process, without hints."""
+        for start in range(first, first + count, CHUNK):
+            chunk = range(start, min(start + CHUNK, first + count))
+            events = [job_event(number, rules) for number in chunk]
+            self.outbox.append_many(tenant or tenant_names(1)[0], events)
 
     def count(self, states: list[str]) -> int:
         """Return how many rows are in these states, by their partial index."""
@@ -172,12 +202,13 @@ class OutboxStage:
     def _environment(self, *, hints: bool) -> dict[str, str]:
         return {**self.environment, "OUTBOX_HINTS": "on" if hints else "off"}
 
-    def _start(self, name: str, argv: tuple[str, ...], ready: str, *, hints: bool) -> Process:
+    def start_program(self, name: str, argv: tuple[str, ...], ready: str, *, hints: bool = True) -> Process:
+        """Start a Celery program; return when its log says that it is ready."""
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         command = [sys.executable, "-m", "celery", *argv]
         process = self._supervisor.spawn(name, command, log=log, env=self._environment(hints=hints))
-        self._running.append(process)
+        self.running.append(process)
         process.await_ready(lambda: ready in log.read_text("utf-8", "replace"), _READY)
         return process
 

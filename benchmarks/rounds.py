@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from benchmarks.contestant import Ledger, Unavailable
-from benchmarks.contestants import known
 from benchmarks.ledger import FOLDER
 from benchmarks.measuring import MongoObserver, cpu_seconds
 from benchmarks.outbox_stage import environ
@@ -66,8 +65,10 @@ class Tally:
             with path.open("rb") as ledger:
                 ledger.seek(self._read.get(path, 0))
                 new = ledger.read()
-            self._read[path] = self._read.get(path, 0) + len(new)
-            self.lines += new.count(b"\n")
+            # What is cut in the middle of a line is read by the next look.
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            self.lines += whole.count(b"\n")
         return self.lines
 
 
@@ -91,23 +92,28 @@ class Running:
 
     def enqueue(self, jobs: int) -> int:
         """Put so many new jobs in; return the first one's number."""
-        first = self.next_number
-        self.next_number += jobs
-        self.enqueued += jobs
+        first = self.skip(jobs)
         self.deployment.enqueue(first, jobs)
         return first
 
-    def await_done(self) -> None:
+    def skip(self, jobs: int) -> int:
+        """Count so many new jobs as put in, which the caller does by itself; return the first one's number."""
+        first = self.next_number
+        self.next_number += jobs
+        self.enqueued += jobs
+        return first
+
+    def await_done(self, *, stalled_s: float = STALLED_S) -> None:
         """Wait until every job is run, and done by the store's own word."""
         last, since = self.tally.look(), time.monotonic()
         while self.tally.lines < self.enqueued or self.deployment.settled() < self.enqueued:
             time.sleep(_POLL_S)
             if self.tally.look() != last:
                 last, since = self.tally.lines, time.monotonic()
-            elif time.monotonic() - since > STALLED_S:
+            elif time.monotonic() - since > stalled_s:
                 settled = self.deployment.settled()
                 raise StalledError(
-                    f"nothing for {STALLED_S:g} s: of {self.enqueued} jobs {last} were run and {settled} are done"
+                    f"nothing for {stalled_s:g} s: of {self.enqueued} jobs {last} were run and {settled} are done"
                 )
 
     def measure(self, jobs: int, others: Sequence[Running]) -> Round:
@@ -152,21 +158,17 @@ class Running:
 class Field:
     """The contestants of a case, deployed side by side. One that fails is left out from there on, with its reason."""
 
-    def __init__(self, bench: Bench, names: Sequence[str], processes: int) -> None:
+    def __init__(self, bench: Bench, contestants: Sequence[Contestant], processes: int) -> None:
         self._bench = bench
-        self._names = names
+        self._contestants = contestants
         self._processes = processes
         self._stacks: dict[str, ExitStack] = {}
         self.running: dict[str, Running] = {}
         self.failed: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        everyone, missing = known()
-        for name in self._names:
-            if name in everyone:
-                self._deploy(everyone[name])
-            else:
-                self.failed[name] = missing.get(name.replace("-", "_"), "there is no contestant of that name")
+        for contestant in self._contestants:
+            self._deploy(contestant)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import throughput
+from benchmarks.cases import appends, commands, drains, fairness, history, latency, throughput, ticks, upkeep
 
-CASES = (*throughput.CASES,)
+CASES = (
+    *commands.CASES,
+    *throughput.CASES,
+    *latency.CASES,
+    *appends.CASES,
+    *drains.CASES,
+    *history.CASES,
+    *ticks.CASES,
+    *fairness.CASES,
+    *upkeep.CASES,
+)
