@@ -32,6 +32,7 @@ from outbox_core.application.prune_lifecycle import prune_lifecycle
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
+from outbox_core.application.run_turn import run_turn
 from outbox_core.boards import Boards
 from outbox_core.bots import observers, projectors, registry, require_arguments
 from outbox_core.consumers import Consumers
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from outbox_core.application.drain_tenant import DrainReport
     from outbox_core.application.ingest_delivery import Ingested
     from outbox_core.application.run_in_transaction import OutboxTransaction
+    from outbox_core.application.run_turn import TurnReport
     from outbox_core.application.work_claim import SliceReport
     from outbox_core.domain.consumer import PollReport
     from outbox_core.domain.lifecycle_event import LifecycleEvent
@@ -211,7 +213,7 @@ class Outbox:
 
         It may be lost, and then a tick finds what there is.
         """
-        self.runtime.hints.drain(self.tenant(tenant).tenant_id)
+        self.runtime.hints.turn(self.tenant(tenant).tenant_id)
 
     def run_in_transaction(self, tenant: str, body: Callable[[OutboxTransaction], _T]) -> _T:
         """Run `body` in one transaction: what it writes and what it appends commits together, or not at all (E02).
@@ -337,6 +339,15 @@ class Outbox:
         store, slot = message
         with _told(f"a drain of tenant {store.tenant_id}"):
             return drain_tenant(store, self.runtime, slot)
+
+    def run_turn(self, tenant: object, token: object = None) -> TurnReport | None:
+        """Drain one tenant until there are new rows, and run them; None as with `drain_tenant`."""
+        message = self._checked("run_turn", tenant, token)
+        if message is None:
+            return None
+        store, slot = message
+        with _told(f"a turn of tenant {store.tenant_id}"):
+            return run_turn(store, self.runtime, slot)
 
     def run_slice(self, tenant: object, token: object = None) -> SliceReport | None:
         """Claim, run and settle one tenant's due rows for about a second; None where the message lied."""

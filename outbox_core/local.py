@@ -151,6 +151,10 @@ class Turns:
         """See the port."""
         return self._at_once and self._do(lambda: self._outbox.drain_tenant(tenant_id, token))
 
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        """See the port."""
+        return self._at_once and self._do(lambda: self._outbox.run_turn(tenant_id, token))
+
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
         return self._at_once and self._do(lambda: self._outbox.run_slice(tenant_id, token))

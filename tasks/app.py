@@ -28,6 +28,7 @@ MAINTENANCE = "maintenance"
 
 _ROUTES = {
     "outbox.drain_tenant": {"queue": DRAIN},
+    "outbox.run_turn": {"queue": EFFECTS},
     "outbox.run_slice": {"queue": EFFECTS},
     "outbox.poll_consumer": {"queue": LIFECYCLE},
     "outbox.wake_consumers": {"queue": LIFECYCLE},

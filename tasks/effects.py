@@ -14,6 +14,12 @@ def drain_tenant(*, tenant: object = None, token: object = None, **_newer: objec
     outbox.drain_tenant(tenant, token)
 
 
+@app.task(name="outbox.run_turn", throws=(OutboxError,))
+def run_turn(*, tenant: object = None, token: object = None, **_newer: object) -> None:
+    """Materialize what one tenant's next events owe, and run it at once."""
+    outbox.run_turn(tenant, token)
+
+
 @app.task(name="outbox.run_slice", throws=(OutboxError,))
 def run_slice(*, tenant: object = None, token: object = None, **_newer: object) -> None:
     """Claim, run and settle one tenant's due rows, for about a second."""

@@ -162,6 +162,10 @@ class CeleryHints:
         """See the port."""
         return self._background.offer(_TASKS[Lane.DRAIN], {"tenant": tenant_id, "token": token})
 
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        """See the port."""
+        return self._background.offer("outbox.run_turn", {"tenant": tenant_id, "token": token})
+
     def slice(self, tenant_id: str, token: str) -> bool:
         """See the port."""
         return self._background.offer(_TASKS[Lane.SLICE], {"tenant": tenant_id, "token": token})

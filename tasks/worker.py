@@ -36,7 +36,11 @@ def _prepare(**_given: object) -> None:
 
 def _load_bots() -> None:
     load_bots(settings.bots)
-    for task, known in (("outbox.run_slice", registry), ("outbox.poll_consumer", observers)):
+    for task, known in (
+        ("outbox.run_turn", registry),
+        ("outbox.run_slice", registry),
+        ("outbox.poll_consumer", observers),
+    ):
         known.check(settings.limits)
         longest = known.longest_limit(settings.limits)
         app.tasks[task].time_limit = slice_hard_limit_s(longest.total_seconds())

@@ -52,7 +52,7 @@ def append_events(store: TenantStore, runtime: Runtime, events: Sequence[NewEven
         settled |= _insert(store, runtime, number_events(store.tenant_id, missing, allocation), give_up)
     if owed:
         # Only where this append turned the tenant from drained to undrained: else a drain is owed already.
-        runtime.hints.drain(store.tenant_id)
+        runtime.hints.turn(store.tenant_id)
     return [settled[event.event_id] for event in events]
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from outbox_core.application.decide_batch import decide_batch
-from outbox_core.application.enter_slot import enter_slot
 from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.domain.effect import DEAD_EVENT
 from outbox_core.domain.errors import RowsRefusedError, TransientError
 from outbox_core.domain.sequence import Mark, contiguous_length, missing_between, over_age, with_mark
-from outbox_core.ports.drain_progress import JournalEntry
+from outbox_core.ports.drain_progress import JournalEntry, Kept
 from outbox_core.ports.slots import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from outbox_core.application.decide_batch import Batch
+    from outbox_core.application.newborn import Newborn
     from outbox_core.domain.event import LogEntry
     from outbox_core.ports.drain_progress import Cursor
     from outbox_core.ports.runtime import Runtime
@@ -32,6 +33,10 @@ _log = logging.getLogger("outbox.drain")
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
 _FILL_CHUNK = 1_000
+
+
+class _Hint(Protocol):
+    def __call__(self, tenant_id: str, token: str | None = None) -> bool: ...
 
 
 class Step(Enum):
@@ -60,63 +65,92 @@ def drain_tenant(store: TenantStore, runtime: Runtime, token: str | None = None)
     anywhere, then another drain, ends in the same rows (E14). Raises TransientError with the cursor where it was
     (E10). Source: the materialization order of the effect outbox decision, docs/decisions/0001.
     """
+    return drain_into(None, store, runtime, token)
+
+
+def drain_into(
+    newborn: Newborn | None, store: TenantStore, runtime: Runtime, token: str | None = None
+) -> DrainReport | None:
+    """Drain as `drain_tenant` does; with `newborn`, only until that holds rows, and whoever is free goes on."""
     ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
     pause, rows, moved, look = _FIRST_PAUSE, 0, False, None
-    slot = enter_slot(store, Lane.DRAIN, token, runtime.limits.slot_hold)
-    while slot is not None:
-        try:
-            look = _look(store, runtime)
-        except BaseException:
-            leave_slot(store, Lane.DRAIN, slot)
-            raise
+    entered = store.progress.enter(token, runtime.limits.slot_hold)
+    while entered is not None:
+        cursor, slot = entered
+        look = _look(store, runtime, cursor, slot, newborn)
         rows += look.rows
         moved = moved or look.step in {Step.ADVANCED, Step.CAUGHT_UP}
-        over = look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
+        full = newborn is not None and newborn.in_hand is not None
+        over = full or look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
+        go_on = runtime.hints.drain if newborn is None else runtime.hints.turn
         if look.step is Step.CAUGHT_UP:
-            slot = _clear(store, runtime, slot, look.reached_seq, over=over)
+            entered = _clear(store, runtime, look.reached_seq, go_on, over=over)
         elif over:
-            _hand_on(store, runtime, slot, look.step, moved=moved)
-            slot = None
-        if slot is not None and look.step is not Step.ADVANCED:
-            runtime.clock.sleep(pause)
+            _hand_on(store, slot, look.step, go_on, moved=moved)
+            entered = None
+        else:
+            entered = _again(store, runtime, slot, 0.0 if look.step is Step.ADVANCED else pause)
         pause = _FIRST_PAUSE if look.step is Step.ADVANCED else min(2 * pause, _LONGEST_PAUSE)
     return None if look is None else replace(look, rows=rows)
 
 
-def _clear(store: TenantStore, runtime: Runtime, slot: str, reached_seq: int, *, over: bool) -> str | None:
-    """Clear the undrained flag; return the slot to go on with where more was given out meanwhile."""
-    # Leave first: an append after the clearing hints, and its drain must find the slot free.
-    leave_slot(store, Lane.DRAIN, slot)
+def _again(store: TenantStore, runtime: Runtime, slot: str, pause: float) -> tuple[Cursor, str]:
+    if pause:
+        runtime.clock.sleep(pause)
+    with _left_on_error(store, slot):
+        return store.progress.load(), slot
+
+
+def _clear(
+    store: TenantStore, runtime: Runtime, reached_seq: int, go_on: _Hint, *, over: bool
+) -> tuple[Cursor, str] | None:
+    """Clear the undrained flag; enter again where more was given out meanwhile.
+
+    The slot is free already: an append after the clearing hints, and its drain must find it so.
+    """
     if store.log.clear_undrained(reached_seq):
         return None
     if not over:
-        return enter_slot(store, Lane.DRAIN, None, runtime.limits.slot_hold)
+        return store.progress.enter(None, runtime.limits.slot_hold)
     # The flag stays set, so no append hints: one that is under way just now would wait for a tick.
-    runtime.hints.drain(store.tenant_id)
+    go_on(store.tenant_id)
     return None
 
 
-def _hand_on(store: TenantStore, runtime: Runtime, slot: str, step: Step, *, moved: bool) -> None:
-    """Let the next slice go on at the tail of the queue; one that got nowhere leaves it to the tick."""
-    if step is Step.ADVANCED:
-        kept = store.slots.extend(Lane.DRAIN, slot, runtime.limits.slot_hold)
-        if kept and runtime.hints.drain(store.tenant_id, slot):
-            return
+def _hand_on(store: TenantStore, slot: str, step: Step, go_on: _Hint, *, moved: bool) -> None:
+    """Let the next one go on at the tail of the queue, in the same slot; one that got nowhere leaves it to the tick."""
+    if step is Step.ADVANCED and go_on(store.tenant_id, slot):
+        return
     leave_slot(store, Lane.DRAIN, slot)
     if moved and step in {Step.WAITING, Step.AGAIN}:
         # As in _clear; but a hole that no look got past stays for its grace.
-        runtime.hints.drain(store.tenant_id)
+        go_on(store.tenant_id)
 
 
-def _look(store: TenantStore, runtime: Runtime) -> DrainReport:
-    """Read the cursor and what follows it; materialize what follows without a hole, or see to the hole."""
-    cursor = store.progress.load()
-    entries = store.log.read_after(cursor.seq, runtime.limits.event_batch)
-    length = contiguous_length(cursor.seq, [entry.seq for entry in entries])
-    if length == 0:
-        return _see_to_hole(store, runtime, cursor, [entry.seq for entry in entries])
-    last_read = length == len(entries) < runtime.limits.event_batch
-    return _materialize(store, runtime, cursor, entries[:length], last_read=last_read)
+@contextmanager
+def _left_on_error(store: TenantStore, slot: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        leave_slot(store, Lane.DRAIN, slot)
+        raise
+
+
+def _look(store: TenantStore, runtime: Runtime, cursor: Cursor, slot: str, newborn: Newborn | None) -> DrainReport:
+    """Read what follows the cursor; materialize what follows without a hole, or see to the hole.
+
+    Where it is caught up, and where it raises, the slot is free afterwards.
+    """
+    with _left_on_error(store, slot):
+        entries = store.log.read_after(cursor.seq, runtime.limits.event_batch)
+        length = contiguous_length(cursor.seq, [entry.seq for entry in entries])
+        if length:
+            last_read = length == len(entries) < runtime.limits.event_batch
+            return _materialize(store, runtime, cursor, slot, entries[:length], newborn, last_read=last_read)
+        look = _see_to_hole(store, runtime, cursor, [entry.seq for entry in entries])
+    if look.step is Step.CAUGHT_UP:
+        leave_slot(store, Lane.DRAIN, slot)
+    return look
 
 
 def _see_to_hole(store: TenantStore, runtime: Runtime, cursor: Cursor, seqs: Sequence[int]) -> DrainReport:
@@ -167,9 +201,17 @@ def _fill(store: TenantStore, missing: Sequence[int]) -> None:
 
 
 def _materialize(
-    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry], *, last_read: bool
+    store: TenantStore,
+    runtime: Runtime,
+    cursor: Cursor,
+    slot: str,
+    entries: Sequence[LogEntry],
+    newborn: Newborn | None,
+    *,
+    last_read: bool,
 ) -> DrainReport:
-    batch, new_ids = _make_durable(store, runtime, cursor, entries)
+    batch, new_ids = _make_durable(store, runtime, cursor, entries, newborn)
+    all_held = newborn is not None and newborn.born(new_ids)
     if not batch.length:
         if batch.poison != cursor.poison:
             store.progress.commit(cursor, seq=cursor.seq, marks=cursor.marks, poison=batch.poison, entry=None)
@@ -184,25 +226,35 @@ def _materialize(
         skips=batch.skips,
     )
     marks = tuple(mark for mark in cursor.marks if mark.last_seq > reached)
-    moved = store.progress.commit(cursor, seq=reached, marks=marks, poison=batch.poison.above(reached), entry=entry)
-    if new_ids:
+    whole = last_read and batch.length == len(entries)
+    moved = store.progress.commit(
+        cursor,
+        seq=reached,
+        marks=marks,
+        poison=batch.poison.above(reached),
+        entry=entry,
+        slot=Kept(slot) if whole else Kept(slot, runtime.limits.slot_hold),
+    )
+    if new_ids and not all_held:
         offer_slice(store, runtime)
     if not moved:
         return DrainReport(Step.AGAIN, cursor.seq, len(new_ids))
-    whole = last_read and batch.length == len(entries)
     return DrainReport(Step.CAUGHT_UP if whole else Step.ADVANCED, reached, len(new_ids))
 
 
 def _make_durable(
-    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry]
+    store: TenantStore, runtime: Runtime, cursor: Cursor, entries: Sequence[LogEntry], newborn: Newborn | None
 ) -> tuple[Batch, frozenset[str]]:
     """Decide the whole batch, then insert its rows; a row that the store refuses for good fails its event (E15)."""
     refused: dict[int, str] = {}
+    new_ids: frozenset[str] = frozenset()
     while True:
         batch = decide_batch(store, runtime, cursor, entries, refused)
+        rows = batch.rows if newborn is None else newborn.hold(batch, entries, cursor.now)
         try:
-            new_ids = store.effects.materialize(batch.rows, cursor.now) if batch.rows else frozenset()
+            new_ids |= store.effects.materialize(rows, cursor.now) if rows else frozenset()
         except RowsRefusedError as error:
+            new_ids |= error.inserted
             found = {row.seq: error.reasons[row.effect_id] for row in batch.rows if row.effect_id in error.reasons}
             if found.keys() <= refused.keys():
                 raise TransientError(f"rows are refused that were left out: {error}") from error

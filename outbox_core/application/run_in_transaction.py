@@ -105,7 +105,7 @@ class OutboxTransaction:
                 event.event_id: Appended(event.event_id, seq) for seq, event in zip(allocation.seqs, fresh, strict=True)
             }
             if not allocation.was_undrained:
-                self._runtime.hints.drain(self._store.tenant_id)
+                self._runtime.hints.turn(self._store.tenant_id)
 
 
 def run_in_transaction(store: TenantStore, runtime: Runtime, body: Callable[[OutboxTransaction], _T]) -> _T:

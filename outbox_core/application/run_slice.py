@@ -36,12 +36,17 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
     except BaseException:
         leave_slot(store, Lane.SLICE, slot)
         raise
-    goes_on = report.more and store.slots.extend(Lane.SLICE, slot, hold)
+    end_slice(store, runtime, slot, report)
+    return report
+
+
+def end_slice(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
+    """Put the slice back at the tail of the queue where rows are still due, else leave its slot."""
+    goes_on = report.more and store.slots.extend(Lane.SLICE, slot, runtime.limits.slot_hold)
     if goes_on and runtime.hints.slice(store.tenant_id, slot):
-        return report
+        return
     if leave_slot(store, Lane.SLICE, slot) and not report.more:
         _look_again(store, runtime)
-    return report
 
 
 def _look_again(store: TenantStore, runtime: Runtime) -> None:

@@ -38,13 +38,23 @@ class SliceReport:
 
 
 def work_claim(
-    store: TenantStore, runtime: Runtime, slot: str, claim: Claim, report: SliceReport, *, slice_ends: float
+    store: TenantStore,
+    runtime: Runtime,
+    slot: str,
+    claim: Claim,
+    report: SliceReport,
+    *,
+    slice_ends: float,
+    known: Known | None = None,
 ) -> None:
-    """Run the rows of a claim until the slice ends, and leave none of them in hand; `report` counts on."""
-    _Turn(store, runtime, slot, claim, report).take(slice_ends)
+    """Run the rows of a claim until the slice ends, and leave none of them in hand; `report` counts on.
+
+    What they need is read first, unless it is `known`.
+    """
+    _Work(store, runtime, slot, claim, report).take(slice_ends, known)
 
 
-class _Turn:
+class _Work:
     """One claim in hand: run its rows while the heart beats, then write what they came to."""
 
     def __init__(self, store: TenantStore, runtime: Runtime, slot: str, claim: Claim, report: SliceReport) -> None:
@@ -55,7 +65,7 @@ class _Turn:
         self._report = report
         self._hand = Hand(claim, runtime.clock, runtime.limits.effect_lease)
 
-    def take(self, slice_ends: float) -> None:
+    def take(self, slice_ends: float, given: Known | None) -> None:
         """Run the rows until the slice ends, and leave none of them in hand."""
         heart = Heart(
             self._store,
@@ -67,7 +77,7 @@ class _Turn:
         )
         try:
             with heart:
-                known = read_known(self._store, self._claim)
+                known = given or read_known(self._store, self._claim)
                 for effect in self._claim.effects:
                     if self._runtime.stopping():
                         break

@@ -53,10 +53,20 @@ def key_of(kind: str, tenant_id: str, event_id: str, sub_id: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Under which claim, by whom, and for how long from the time of its stamp a row is held from its birth."""
+
+    claim_id: str
+    worker: str
+    lease: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewEffect:
     """A row to be materialized.
 
-    A launch has a sub_id and a bot, a projection neither; a dead event has an error and is born failed.
+    A launch has a sub_id and a bot, a projection neither; a dead event has an error and is born failed. One with a
+    `hold` is born claimed by whoever materializes it, if it is new.
     """
 
     tenant_id: str
@@ -69,6 +79,7 @@ class NewEffect:
     document_id: str = ""
     error: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
+    hold: Hold | None = None
 
     @property
     def effect_id(self) -> str:
@@ -79,7 +90,31 @@ class NewEffect:
     @property
     def birth(self) -> Edge:
         """The edge that creates the row."""
-        return lifecycle.BORN_DEAD if self.kind == DEAD_EVENT else lifecycle.MATERIALIZE
+        if self.kind == DEAD_EVENT:
+            return lifecycle.BORN_DEAD
+        return lifecycle.MATERIALIZE if self.hold is None else lifecycle.BORN_CLAIMED
+
+    def claimed(self, now: datetime) -> Effect:
+        """Return the row as its holder sees it, stamped with `now`; a dead event is nobody's."""
+        if self.attributes is None:
+            raise InvariantError(f"{self.effect_id} is a dead event")
+        return Effect(
+            effect_id=self.effect_id,
+            owner=self.tenant_id,
+            tenant_id=self.tenant_id,
+            seq=self.seq,
+            event_id=self.event_id,
+            kind=self.kind,
+            attributes=self.attributes,
+            sub_id=self.sub_id,
+            bot_id=self.bot_id,
+            attempts=0,
+            claims=1,
+            due_at=now,
+            created_at=now,
+            waiting_since=None,
+            trace=self.trace,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

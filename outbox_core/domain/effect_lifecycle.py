@@ -91,6 +91,7 @@ _P, _C, _D, _F = (State.PENDING,), (State.CLAIMED,), (State.DONE,), (State.FAILE
 
 # fmt: off
 MATERIALIZE = Edge(name="materialize", sources=(), target=State.PENDING, fence=Fence.NONE, attempts=Attempts.RESET, not_before=NotBefore.NOW, promise="E12")  # noqa: E501
+BORN_CLAIMED = Edge(name="born_claimed", sources=(), target=State.CLAIMED, fence=Fence.MINT, attempts=Attempts.RESET, not_before=NotBefore.LEASE, promise="E25")  # noqa: E501
 BORN_DEAD = Edge(name="born_dead", sources=(), target=State.FAILED, fence=Fence.NONE, attempts=Attempts.RESET, not_before=NotBefore.NOW, promise="E08")  # noqa: E501
 CLAIM = Edge(name="claim", sources=_P, guard=Guard.DUE, target=State.CLAIMED, fence=Fence.MINT, not_before=NotBefore.LEASE, due_at=Flag.SET, promise="E25")  # noqa: E501
 RECLAIM = Edge(name="reclaim", sources=_C, guard=Guard.LEASE_OVER, target=State.CLAIMED, fence=Fence.MINT, attempts=Attempts.SPEND, not_before=NotBefore.LEASE, runs_alone=Flag.SET, promise="E28")  # noqa: E501
@@ -110,6 +111,7 @@ PARK_MALFORMED = Edge(name="park_malformed", sources=_P + _C, guard=Guard.MALFOR
 
 EDGES = (
     MATERIALIZE,
+    BORN_CLAIMED,
     BORN_DEAD,
     CLAIM,
     RECLAIM,

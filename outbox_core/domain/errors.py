@@ -99,12 +99,13 @@ class UnstorableRowError(DefinitiveError):
 class RowsRefusedError(DefinitiveError):
     """The store refused some rows for good.
 
-    `reasons` maps the refused effect ids to the store's reason.
+    `reasons` maps the refused effect ids to the store's reason; `inserted` are those that are stored, and new.
     """
 
-    def __init__(self, reasons: dict[str, str]) -> None:
+    def __init__(self, reasons: dict[str, str], inserted: frozenset[str] = frozenset()) -> None:
         super().__init__(f"{len(reasons)} rows were refused: {next(iter(reasons.values()), '')}")
         self.reasons = reasons
+        self.inserted = inserted
 
 
 class EventConflictError(OutboxError):

@@ -19,6 +19,10 @@ class Hints(Protocol):
         """Say that a tenant has something to drain; `token` is the slot that the offer took, if it took one."""
         ...
 
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        """Say that a tenant has something to drain and to run at once; `token` is the drain's slot that goes on."""
+        ...
+
     def slice(self, tenant_id: str, token: str) -> bool:
         """Say that a tenant has due rows; `token` is the slot that the offer took."""
         ...
@@ -40,6 +44,10 @@ class NoHints:
     """Sends nothing: the ticks find everything."""
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:  # noqa: ARG002 - the port's names
+        """Take nothing."""
+        return False
+
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:  # noqa: ARG002 - the port's names
         """Take nothing."""
         return False
 

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class Lane(StrEnum):
-    """What a slot is for. A tenant has TENANT_SLOTS for slices and one for its drain."""
+    """What a slot is for. A tenant has TENANT_SLOTS for slices and one for its drain.
+
+    A drain's slot stands on its cursor, so that entering it reads the cursor, and moving the cursor may leave it.
+    """
 
     SLICE = "slice"
     DRAIN = "drain"

@@ -154,6 +154,7 @@ ATTACKS: dict[str, Attack] = {
     "log.clear_undrained": (lambda acme, _: acme.log.clear_undrained(2), True),
     "log.flag_undrained": (lambda acme, _: acme.log.flag_undrained(), False),
     "progress.load": (lambda acme, _: acme.progress.load().seq, 0),
+    "progress.enter": (lambda acme, v: acme.progress.enter(v.token, HOLD), None),
     "progress.commit": (_commit_others, False),
     "effects.check": (
         lambda acme, _: _raises(InvariantError, lambda: acme.effects.check(new_effect(tenant="other"))),

@@ -13,6 +13,7 @@ from beat_schedule import TICKS
 from tests.fuzz.hostile import as_json, damaged, garbled, json_values, texts
 
 TASKS = (
+    "outbox.run_turn",
     "outbox.run_slice",
     "outbox.drain_tenant",
     "outbox.poll_consumer",

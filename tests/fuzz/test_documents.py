@@ -71,6 +71,7 @@ class World:
         self.door.work_out()
         boards.label_card("c", add=["z"], event_id="second")
         self.outbox.drain_tenant(ACME)
+        harness.database["drain_journal"].insert_many(harness.journal())
         append(harness.acme, self.runtime, "third")
         self.seen: list[tuple[str, str]] = []
         self.observer = Observer(
@@ -104,10 +105,11 @@ class World:
                 observe_lifecycle(self.harness.store.tenant(tenant), self.runtime, self.observer)
         prune_lifecycle(self.harness.store, self.runtime)
         for kind, tenant, token in list(self.harness.hints.sent):
-            if kind not in {"drain", "slice"}:
+            if kind not in {"drain", "turn", "slice"}:
                 continue
+            work = {"drain": self.outbox.drain_tenant, "turn": self.outbox.run_turn, "slice": self.outbox.run_slice}
             with self.told(spare=tenant == ACME):
-                (self.outbox.drain_tenant if kind == "drain" else self.outbox.run_slice)(tenant, token)
+                work[kind](tenant, token)
 
     @contextmanager
     def told(self, *, spare: bool = True) -> Iterator[None]:

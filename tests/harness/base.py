@@ -101,6 +101,12 @@ class Harness(ABC):
     def expire_now(self) -> None:
         """Let the store remove what is past its time to live."""
 
+    def journal(self) -> list[Document]:
+        """Return the entries of all drains, those that stand on a cursor still as well; the older ones first."""
+        kept = [entry for cursor in self.raw("trigger_cursors") for entry in cursor.get("journal", ())]
+        found = {entry["_id"]: entry for entry in [*self.raw("drain_journal"), *kept]}
+        return sorted(found.values(), key=lambda entry: (entry["tenant_id"], int(entry["last_seq"])))
+
     def row(self, effect_id: str) -> Document:
         """Return the stored row of one effect."""
         (row,) = self.raw("trigger_effects", _id=effect_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pymongo.read_concern import ReadConcern
+
 from outbox_core.adapters.mongo.client import connect
 from outbox_core.adapters.mongo.store import MongoStore
 from outbox_core.domain.limits import Limits
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from outbox_core.ports.runtime import Clock, Entropy
     from outbox_core.ports.store import Store
 
-_NESTED_TIMES = {"trigger_cursors": ("marks",), "tenant_slots": ("slice", "drain")}
+_LOCAL = ReadConcern("local")
+
+_NESTED_TIMES = {"trigger_cursors": ("marks", "drain", "journal"), "tenant_slots": ("slice",)}
 """Lists of documents that hold times, by collection."""
 
 _INNER_TIMES = {"lifecycle_consumer_cursors": ("failing",)}
@@ -77,7 +81,8 @@ class MongoHarness(Harness):
         self.database[collection].replace_one({"_id": document["_id"]}, document, upsert=True)
 
     def raw(self, collection: str, **equal: object) -> list[Document]:
-        return list(self.database[collection].find(equal).sort("_id", 1))
+        # As it is on the primary: what need not be on a majority is seen as well.
+        return list(self.database.get_collection(collection, read_concern=_LOCAL).find(equal).sort("_id", 1))
 
     def expire_now(self) -> None:
         passes = _ttl_passes(self.database)

@@ -75,7 +75,7 @@ class CountingEntropy:
 
 
 class RecordingHints:
-    """Keeps the hints that were sent: ("drain" or "slice", tenant, token), and for lifecycle.
+    """Keeps the hints that were sent: ("drain", "turn" or "slice", tenant, token), and for lifecycle.
 
     Those are ("poll", tenant, consumer) and ("wake", tenant, None).
     """
@@ -86,6 +86,10 @@ class RecordingHints:
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
         self.sent.append(("drain", tenant_id, token))
+        return True
+
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        self.sent.append(("turn", tenant_id, token))
         return True
 
     def slice(self, tenant_id: str, token: str) -> bool:

@@ -27,10 +27,15 @@ class Heard:
 
     def __init__(self) -> None:
         self.drains: list[tuple[str, str | None]] = []
+        self.turns: list[tuple[str, str | None]] = []
         self.slices: list[tuple[str, str]] = []
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
         self.drains.append((tenant_id, token))
+        return True
+
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        self.turns.append((tenant_id, token))
         return True
 
     def slice(self, tenant_id: str, token: str) -> bool:

@@ -512,7 +512,7 @@ def test_four_drains_race_and_each_match_has_its_row(mongo_harness: MongoHarness
 
     def race(_: int) -> None:
         for _ in range(20):
-            mongo_harness.database["tenant_slots"].update_one({"_id": ACME}, {"$set": {"drain": []}})
+            mongo_harness.database["trigger_cursors"].update_one({"_id": ACME}, {"$set": {"drain": []}})
             drain_tenant(store, runtime)
 
     with ThreadPoolExecutor(4) as pool:
@@ -524,7 +524,7 @@ def test_four_drains_race_and_each_match_has_its_row(mongo_harness: MongoHarness
 
 def _journal_chain(harness: MongoHarness) -> list[int]:
     """Return the numbers that the entries which counted cover, oldest first."""
-    entries = {entry["entry_id"]: entry for entry in harness.raw("drain_journal")}
+    entries = {entry["entry_id"]: entry for entry in harness.journal()}
     (cursor,) = harness.raw("trigger_cursors")
     covered: list[int] = []
     entry_id = cursor["entry_id"]

@@ -9,7 +9,7 @@ import pytest
 
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.poison import Poison
-from outbox_core.ports.drain_progress import JournalEntry
+from outbox_core.ports.drain_progress import JOURNAL_ITEMS, JournalEntry
 from tests.harness.examples import claim, done, materialize, run_record
 
 if TYPE_CHECKING:
@@ -70,13 +70,16 @@ def test_a_run_that_reached_no_majority_settles_no_row(mongo_harness: MongoHarne
 
 
 @pytest.mark.promise("E12")
-def test_a_cursor_moves_only_once_its_journal_entry_is_there(
+def test_entries_leave_a_cursor_only_once_they_are_in_the_journal(
     mongo_harness: MongoHarness, request: pytest.FixtureRequest
 ) -> None:
     progress = mongo_harness.acme.progress
-    cursor = progress.load()
-    entry = JournalEntry(entry_id="one", follows="", first_seq=1, last_seq=3, rows=0, skips=())
+    many = tuple((seq, "void") for seq in range(1, JOURNAL_ITEMS + 1))
+    full = JournalEntry(entry_id="full", follows="", first_seq=1, last_seq=JOURNAL_ITEMS, rows=0, skips=many)
+    assert progress.commit(progress.load(), seq=JOURNAL_ITEMS, marks=(), poison=Poison(), entry=full)
+    entry = JournalEntry(entry_id="next", follows="full", first_seq=65, last_seq=66, rows=0, skips=())
     request.getfixturevalue("no_insert_happens")
     with pytest.raises(TransientError):
-        progress.commit(cursor, seq=3, marks=(), poison=Poison(), entry=entry)
-    assert progress.load().seq == 0
+        progress.commit(progress.load(), seq=66, marks=(), poison=Poison(), entry=entry)
+    assert progress.load().seq == JOURNAL_ITEMS
+    assert [one["entry_id"] for one in mongo_harness.journal()] == ["full"]

@@ -36,8 +36,9 @@ class Stored:
         counters, cursors = self._own(read, "event_sequences"), self._own(read, "trigger_cursors")
         self.counter: Document = counters[0] if counters else {}
         self.cursor: Document = cursors[0] if cursors else {}
-        # A journal entry is written before the cursor names it.
-        self.journal = {entry["entry_id"]: entry for entry in self._own(read, "drain_journal")}
+        # A journal entry stands on the cursor until it is in the journal, so that is read later.
+        entries = [*self.cursor.get("journal", ()), *self._own(read, "drain_journal")]
+        self.journal = {entry["entry_id"]: entry for entry in entries}
         log = self._own(read, "board_events")
         self.numbers: dict[object, list[Document]] = defaultdict(list)
         for document in log:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from outbox_core.application.append_events import append_events
 from outbox_core.application.drain_tenant import Step, drain_tenant
 from outbox_core.application.run_slice import run_slice
+from outbox_core.application.run_turn import run_turn
 from tests.harness.examples import new_event
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
     from tests.harness.base import Document, Harness
+
+
+WORK = {"drain": drain_tenant, "turn": run_turn, "slice": run_slice}
+"""What a hint of each kind starts."""
 
 
 def append(store: TenantStore, runtime: Runtime, *event_ids: str, **more: Any) -> Sequence[Appended]:  # noqa: ANN401

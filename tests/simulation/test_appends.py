@@ -38,7 +38,7 @@ def test_a_number_that_a_duplicate_did_not_need_is_filled_at_once(harness: Harne
     assert (again.seq, again.duplicate) == (1, True)
     assert (fresh.seq, fresh.duplicate) == (3, False)
     assert drain(store, runtime).step is Step.CAUGHT_UP
-    assert [entry["skips"] for entry in harness.raw("drain_journal")] == [[{"seq": 2, "reason": "void"}]]
+    assert [entry["skips"] for entry in harness.journal()] == [[{"seq": 2, "reason": "void"}]]
 
 
 @pytest.mark.promise("E02")

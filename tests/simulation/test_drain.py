@@ -278,7 +278,7 @@ def test_events_of_a_gone_card_are_skipped_and_recorded_but_not_those_that_tell_
     append(store, runtime, "free", source="app", subject="free text")
     drain_whole(store, runtime)
     assert sorted(rows_of(harness, ACME)) == ["deleted|s", "free|s"]
-    (entry,) = harness.raw("drain_journal")
+    (entry,) = harness.journal()
     assert entry["skips"] == [{"seq": 1, "reason": "card_gone"}, {"seq": 3, "reason": "card_gone"}]
     assert (entry["first_seq"], entry["last_seq"], entry["rows"]) == (1, 4, 2)
 
@@ -490,7 +490,7 @@ def test_an_event_that_carries_a_run_launches_nothing(harness: Harness) -> None:
     append(store, runtime, "a", run_id="run-1")
     drain_whole(store, runtime)
     assert rows_of(harness, ACME) == {}
-    assert harness.raw("drain_journal")[0]["skips"] == [{"seq": 1, "reason": "observational"}]
+    assert harness.journal()[0]["skips"] == [{"seq": 1, "reason": "observational"}]
 
 
 @pytest.mark.promise("E47")
@@ -506,7 +506,7 @@ def test_a_batch_with_many_rules_is_cut_and_completes_also_after_it_was_lost_at_
     assert len(rows_of(harness, ACME)) == 500
     drain_whole(store, runtime)
     assert len(rows_of(harness, ACME)) == 2_000
-    assert [entry["rows"] for entry in harness.raw("drain_journal")] == [500, 500, 500, 500]
+    assert [entry["rows"] for entry in harness.journal()] == [500, 500, 500, 500]
 
 
 @pytest.mark.promise("E47")
@@ -525,10 +525,10 @@ def test_an_append_hints_only_where_it_turned_the_tenant_undrained(harness: Harn
     store, runtime = harness.acme, harness.runtime()
     append(store, runtime, "a")
     append(store, runtime, "b")
-    assert harness.hints.sent == [("drain", ACME, None)]
+    assert harness.hints.sent == [("turn", ACME, None)]
     drain_whole(store, runtime)
     append(store, runtime, "c")
-    assert harness.hints.sent == [("drain", ACME, None)] * 2
+    assert harness.hints.sent == [("turn", ACME, None)] * 2
 
 
 def test_a_hint_that_is_not_taken_leaves_no_slot_held(harness: Harness) -> None:

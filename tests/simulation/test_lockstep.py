@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,17 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from outbox_core.domain import effect_lifecycle as lifecycle
-from outbox_core.domain.effect import Claim, Settlement
+from outbox_core.domain.effect import Claim, Hold, Settlement
 from outbox_core.domain.poison import Poison
 from outbox_core.domain.sequence import Mark
-from outbox_core.ports.drain_progress import JournalEntry
+from outbox_core.ports.drain_progress import JournalEntry, Kept
 from outbox_core.ports.slots import Lane
 from tests.harness.examples import SETTLING, by_edge, dead_event, event, new_effect, run_record
 from tests.simulation.two_stores import UNIT, TwoStores, run_in_lockstep
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from tests.harness.base import Harness
     from tests.harness.on_mongo import MongoDatabases
 
@@ -124,11 +124,32 @@ class Lockstep(TwoStores):
 
         self.both(commit)
 
+    @rule(tenant=st.sampled_from(TENANTS), hold=DURATIONS, further=st.integers(0, 2), keeps=st.booleans())
+    def enter_and_leave_the_drain(self, tenant: str, hold: timedelta, further: int, *, keeps: bool) -> None:
+        entered, on_mongo = self.both(lambda one: one.store.tenant(tenant).progress.enter(None, hold))
+        if entered is None:
+            return
+        reads = {"memory": entered[0], "mongo": on_mongo[0]}
+        slot = Kept(entered[1], UNIT if keeps else timedelta(0))
+
+        def commit(one: Harness) -> bool:
+            read = reads[one.name]
+            seq, progress = read.seq + further, one.store.tenant(tenant).progress
+            return progress.commit(read, seq=seq, marks=(), poison=read.poison, entry=None, slot=slot)
+
+        self.both(commit)
+
     # --- rows ---
 
-    @rule(tenant=st.sampled_from(TENANTS), count=st.integers(1, 4), late=st.sampled_from([0, 1, 6]))
-    def materialize(self, tenant: str, count: int, late: int) -> None:
-        effects = [new_effect(self.rows + number, tenant=tenant) for number in range(count)]
+    @rule(
+        tenant=st.sampled_from(TENANTS),
+        count=st.integers(1, 4),
+        late=st.sampled_from([0, 1, 6]),
+        lease=st.sampled_from([None, UNIT, 6 * UNIT]),
+    )
+    def materialize(self, tenant: str, count: int, late: int, lease: timedelta | None) -> None:
+        hold = None if lease is None else Hold(claim_id=f"turn{self.rows}", worker="w", lease=lease)
+        effects = [replace(new_effect(self.rows + number, tenant=tenant), hold=hold) for number in range(count)]
         # The next step writes the last one again.
         self.rows += count - 1
         self.both(lambda one: one.store.tenant(tenant).effects.materialize(effects, one.now() - UNIT * late))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,9 @@ def born(effect: NewEffect, now: datetime) -> Document:
         )
     except (ValueError, InvalidInputError) as error:
         raise UnstorableRowError(f"a row of event {effect.event_id} cannot be stored: {error}") from error
-    return over(row, effect.birth, truncated(now), Values(error=effect.error))
+    hold = effect.hold
+    held = Values() if hold is None else Values(claim_id=hold.claim_id, worker=hold.worker, duration=hold.lease)
+    return over(row, effect.birth, truncated(now), replace(held, error=effect.error))
 
 
 def may_take(row: Document, edge: Edge, now: datetime, claim_id: str = "") -> bool:

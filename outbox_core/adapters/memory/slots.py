@@ -1,4 +1,4 @@
-"""The slots of one tenant on the twin: `tenant_slots`, one document a tenant, one list a lane."""
+"""The slots of one tenant on the twin: a list on its `tenant_slots` for slices, one on its cursor for the drain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from outbox_core.domain.limits import Limits
     from outbox_core.ports.runtime import Entropy
 
-_SLOTS = "tenant_slots"
+COLLECTIONS = {Lane.SLICE: "tenant_slots", Lane.DRAIN: "trigger_cursors"}
+"""Where the slots of each lane stand, as a list under the lane's name."""
 
 
 class MemorySlots:
@@ -71,11 +72,15 @@ class MemorySlots:
         return [slot for slot in self._stored(lane) if now < slot["until"] <= now + reach]
 
     def _stored(self, lane: Lane) -> list[dict[str, Any]]:
-        return list((self._database.get(_SLOTS, self._tenant_id) or {}).get(lane.value, ()))
+        return list((self._database.get(COLLECTIONS[lane], self._tenant_id) or {}).get(lane.value, ()))
 
     def _slot(self, token: str, hold: timedelta) -> dict[str, Any]:
         return {"token": token, "until": self._database.clock.now() + hold}
 
     def _write(self, lane: Lane, slots: Sequence[dict[str, Any]]) -> None:
-        before = self._database.get(_SLOTS, self._tenant_id) or {"_id": self._tenant_id, "tenant_id": self._tenant_id}
-        self._database.put(_SLOTS, {**before, lane.value: list(slots)})
+        collection = COLLECTIONS[lane]
+        before = self._database.get(collection, self._tenant_id) or {
+            "_id": self._tenant_id,
+            "tenant_id": self._tenant_id,
+        }
+        self._database.put(collection, {**before, lane.value: list(slots)})

@@ -63,7 +63,9 @@ class MemoryStore:
         return TenantStore(
             tenant_id=tenant_id,
             log=MemoryEventLog(self.database, tenant_id),
-            progress=MemoryDrainProgress(self.database, tenant_id),
+            progress=MemoryDrainProgress(
+                self.database, tenant_id, MemorySlots(self.database, tenant_id, self._limits, self._entropy)
+            ),
             effects=MemoryEffectOutbox(self.database, tenant_id, self._limits, self._clock, self._entropy),
             subscriptions=MemorySubscriptions(self.database, tenant_id),
             boards=MemoryBoards(self.database, tenant_id),

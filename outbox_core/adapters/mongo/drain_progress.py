@@ -6,21 +6,35 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from outbox_core.adapters.mongo.documents import StoredDocument, Whole, why_invalid
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.adapters.mongo.inserts import insert_all
+from outbox_core.adapters.mongo.slots import holds, replacement, slots_of, taking
 from outbox_core.domain.errors import InvariantError
 from outbox_core.domain.identity import join_key
 from outbox_core.domain.poison import Poison
 from outbox_core.domain.sequence import Mark
-from outbox_core.ports.drain_progress import Cursor
+from outbox_core.ports.drain_progress import JOURNAL_ITEMS, Cursor
+from outbox_core.ports.slots import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
     from pymongo.database import Database
 
-    from outbox_core.ports.drain_progress import JournalEntry
+    from outbox_core.domain.limits import Limits
+    from outbox_core.ports.drain_progress import JournalEntry, Kept
+    from outbox_core.ports.runtime import Entropy
+
+
+_FIELDS = {
+    **dict.fromkeys(("seq", "rev", "marks", "poison", "poison_at", "entry_id", "journal_items"), 1),
+    "now": "$$NOW",
+}
 
 
 class StoredMark(StoredDocument):
@@ -39,20 +53,45 @@ class CursorDocument(StoredDocument):
     poison: dict[str, Whole] = {}
     poison_at: datetime | None = None
     entry_id: str = ""
+    journal_items: Whole = 0
     now: datetime
 
 
 class MongoDrainProgress:
     """Implements ports.drain_progress.DrainProgress."""
 
-    def __init__(self, database: Database[dict[str, Any]], tenant_id: str) -> None:
+    def __init__(self, database: Database[dict[str, Any]], tenant_id: str, limits: Limits, entropy: Entropy) -> None:
         self._tenant = tenant_id
+        self._limits = limits
+        self._entropy = entropy
+        self._slots = slots_of(database, Lane.DRAIN)
         self._cursors = database["trigger_cursors"]
         self._journal = database["drain_journal"]
 
     def load(self) -> Cursor:
         """See the port."""
-        found = self._read() or self._create()
+        return self._cursor(self._read() or self._create())
+
+    def enter(self, token: str | None, hold: timedelta) -> tuple[Cursor, str] | None:
+        """See the port."""
+        fresh = self._entropy.token()
+        wanted: dict[str, Any] = {"_id": self._tenant}
+        if token is None:
+            update = taking(self._tenant, Lane.DRAIN, fresh, hold, self._limits)
+        else:
+            wanted[f"{Lane.DRAIN.value}.token"] = token
+            update = replacement(Lane.DRAIN, token, fresh, hold, self._limits)
+        with translated():
+            found = self._slots.find_one_and_update(
+                wanted,
+                update,
+                projection={**_FIELDS, Lane.DRAIN.value: 1},
+                upsert=token is None,
+                return_document=ReturnDocument.AFTER,
+            )
+        return (self._cursor(found), fresh) if holds(found, Lane.DRAIN, fresh) else None
+
+    def _cursor(self, found: Mapping[str, Any] | None) -> Cursor:
         try:
             stored = CursorDocument.model_validate(found)
             counts = {int(seq): count for seq, count in stored.poison.items()}
@@ -65,6 +104,7 @@ class MongoDrainProgress:
             marks=tuple(Mark(mark.last_seq, mark.at) for mark in stored.marks),
             poison=Poison(counts, stored.poison_at),
             entry_id=stored.entry_id,
+            journal=stored.journal_items,
         )
 
     def commit(
@@ -75,8 +115,10 @@ class MongoDrainProgress:
         marks: tuple[Mark, ...],
         poison: Poison,
         entry: JournalEntry | None,
+        slot: Kept | None = None,
     ) -> bool:
         """See the port."""
+        update: dict[str, Any] = {"$inc": {"rev": 1}, "$currentDate": {"updated_at": True}}
         values: dict[str, Any] = {
             "seq": seq,
             "marks": [{"last_seq": mark.last_seq, "at": mark.at} for mark in marks],
@@ -84,20 +126,43 @@ class MongoDrainProgress:
             "poison_at": poison.counted_at,
         }
         if entry is not None:
-            # A second copy of the same entry is the answer to a lost one: it stands.
-            insert_all(self._journal, [self._entry_document(entry, read)])
+            document, items = self._entry_document(entry, read), 1 + len(entry.skips)
             values["entry_id"] = entry.entry_id
+            if read.journal < JOURNAL_ITEMS:
+                update["$push"] = {"journal": document}
+                update["$inc"]["journal_items"] = items
+            else:
+                self._move_to_journal()
+                values |= {"journal": [document], "journal_items": items}
+        held: list[dict[str, Any]] = []
+        if slot is not None and slot.hold:
+            values[f"{Lane.DRAIN.value}.$[held].until"] = read.now + slot.hold
+            held = [{"held.token": slot.token}]
+        elif slot is not None:
+            update["$pull"] = {Lane.DRAIN.value: {"token": slot.token}}
         with translated():
             moved = self._cursors.update_one(
                 {"_id": self._tenant, "seq": _as_read(read.seq), "rev": _as_read(read.rev)},
-                {"$set": values, "$inc": {"rev": 1}, "$currentDate": {"updated_at": True}},
+                {"$set": values, **update},
+                array_filters=held or None,
             )
         return moved.modified_count == 1
 
-    def _read(self) -> dict[str, Any] | None:
-        fields = {**dict.fromkeys(("seq", "rev", "marks", "poison", "poison_at", "entry_id"), 1), "now": "$$NOW"}
+    def _move_to_journal(self) -> None:
+        """Copy the entries that stand on the cursor to the journal; the move of the cursor then leaves them out.
+
+        Another drain that notes one down meanwhile moves the cursor: then this one's does not, and leaves nothing out.
+        """
         with translated():
-            return self._cursors.find_one({"_id": self._tenant}, fields)
+            found = self._cursors.find_one({"_id": self._tenant}, {"journal": 1}) or {}
+        entries = [entry for entry in found.get("journal", ()) if isinstance(entry, dict)]
+        if entries:
+            # A copy that is there already is that of a move that was cut short.
+            insert_all(self._journal, entries)
+
+    def _read(self) -> dict[str, Any] | None:
+        with translated():
+            return self._cursors.find_one({"_id": self._tenant}, _FIELDS)
 
     def _create(self) -> dict[str, Any] | None:
         # A duplicate is another drain that created it between our look and our write.

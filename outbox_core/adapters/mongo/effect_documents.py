@@ -72,27 +72,29 @@ def launch_of(document: dict[str, Any]) -> Effect:
 
 def new_row_document(effect: NewEffect, now: datetime) -> dict[str, Any]:
     """Return the stored form of a row at its birth."""
-    dead = effect.birth.target is State.FAILED
+    edge = effect.birth
+    hold = effect.hold if edge.target is State.CLAIMED else None
     return {
         "_id": effect.effect_id,
         "tenant_id": effect.tenant_id,
         "seq": effect.seq,
         "event_id": effect.event_id,
         "kind": effect.kind,
-        "state": effect.birth.target.value,
+        "state": edge.target.value,
         "attributes": None if effect.attributes is None else attributes_document(effect.attributes),
         "sub_id": effect.sub_id,
         "bot_id": effect.bot_id,
         "attempts": 0,
-        "claims": 0,
-        "not_before": now,
+        "claims": 0 if hold is None else 1,
+        "not_before": now if hold is None else now + hold.lease,
         "due_at": now,
-        "claim_id": None,
+        "claim_id": None if hold is None else hold.claim_id,
         "runs_alone": False,
         "trace": dict(effect.trace),
         "created_at": now,
         "updated_at": now,
-        **({"last_error": effect.error} if dead else {}),
+        **({"claimed_by": hold.worker} if hold is not None else {}),
+        **({"last_error": effect.error} if edge.target is State.FAILED else {}),
     }
 
 

@@ -59,5 +59,5 @@ class MongoEffectOutbox(ClaimingRows, SettlingRows, ReadingRows):
             known = {rejection.index for rejection in rejections}
             inserted |= {document["_id"] for index, document in enumerate(documents) if index not in known}
         if refused:
-            raise RowsRefusedError(refused)
+            raise RowsRefusedError(refused, frozenset(inserted))
         return frozenset(inserted)

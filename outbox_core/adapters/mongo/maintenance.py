@@ -119,8 +119,7 @@ class MongoMaintenance:
 
     def take_slots(self, lane: Lane, tenants: Sequence[str], hold: timedelta) -> Mapping[str, str]:
         """See the port."""
-        slots = self._database["tenant_slots"]
-        return take_slots(slots, lane, tenants, hold, self._limits, self._entropy.token())
+        return take_slots(self._database, lane, tenants, hold, self._limits, self._entropy.token())
 
     def due_consumers(self, consumer_ids: Sequence[str], hold: timedelta, limit: int) -> Sequence[tuple[str, str]]:
         """See the port."""

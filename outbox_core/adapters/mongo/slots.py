@@ -1,4 +1,4 @@
-"""A tenant's slots on tenant_slots: one document a tenant, one list a lane."""
+"""A tenant's slots: a list on its tenant_slots for slices, one on its cursor for the drain."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.ports.slots import Lane
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from outbox_core.ports.runtime import Entropy
 
 _CHUNK = 1_000
+_COLLECTIONS = {Lane.SLICE: "tenant_slots", Lane.DRAIN: "trigger_cursors"}
+_AT_ONCE, _LOCAL = WriteConcern(w=1), ReadConcern("local")
+"""A slot that a failover takes back is one that ends early: nothing waits for a majority to hold it."""
 
 
 class MongoSlots:
@@ -30,34 +35,34 @@ class MongoSlots:
         self._tenant = tenant_id
         self._limits = limits
         self._entropy = entropy
-        self._slots = database["tenant_slots"]
+        self._database = database
 
     def take(self, lane: Lane, hold: timedelta) -> str | None:
         """See the port."""
         token = self._entropy.token()
         with translated():
-            found = self._slots.find_one_and_update(
+            found = slots_of(self._database, lane).find_one_and_update(
                 {"_id": self._tenant},
-                _take(self._tenant, lane, token, hold, self._limits),
+                taking(self._tenant, lane, token, hold, self._limits),
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
-        return token if _holds(found, lane, token) else None
+        return token if holds(found, lane, token) else None
 
     def rotate(self, lane: Lane, token: str, hold: timedelta) -> str | None:
         """See the port."""
         fresh = self._entropy.token()
         found = self._replace(lane, token, fresh, hold)
-        return fresh if _holds(found, lane, fresh) else None
+        return fresh if holds(found, lane, fresh) else None
 
     def extend(self, lane: Lane, token: str, hold: timedelta) -> bool:
         """See the port."""
-        return _holds(self._replace(lane, token, token, hold), lane, token)
+        return holds(self._replace(lane, token, token, hold), lane, token)
 
     def give_back(self, lane: Lane, token: str) -> bool:
         """See the port."""
         with translated():
-            before = self._slots.find_one_and_update(
+            before = slots_of(self._database, lane).find_one_and_update(
                 {"_id": self._tenant, f"{lane.value}.token": token},
                 {"$pull": {lane.value: {"token": token}}},
                 return_document=ReturnDocument.BEFORE,
@@ -66,23 +71,21 @@ class MongoSlots:
         return isinstance(slots, list) and len(slots) >= _cap(lane, self._limits)
 
     def _replace(self, lane: Lane, token: str, fresh: str, hold: timedelta) -> dict[str, Any] | None:
-        renewed = {
-            "$map": {
-                "input": _live(lane, self._limits.longest_hold + self._limits.op_timeout),
-                "as": "slot",
-                "in": {"$cond": [{"$eq": ["$$slot.token", {"$literal": token}]}, _slot(fresh, hold), "$$slot"]},
-            }
-        }
         with translated():
-            return self._slots.find_one_and_update(
+            return slots_of(self._database, lane).find_one_and_update(
                 {"_id": self._tenant, f"{lane.value}.token": token},
-                [{"$set": {lane.value: renewed}}],
+                replacement(lane, token, fresh, hold, self._limits),
                 return_document=ReturnDocument.AFTER,
             )
 
 
+def slots_of(database: Database[dict[str, Any]], lane: Lane) -> Collection[dict[str, Any]]:
+    """Return the collection in which the slots of a lane stand."""
+    return database.get_collection(_COLLECTIONS[lane], write_concern=_AT_ONCE, read_concern=_LOCAL)
+
+
 def take_slots(
-    slots: Collection[dict[str, Any]],
+    database: Database[dict[str, Any]],
     lane: Lane,
     tenants: Sequence[str],
     hold: timedelta,
@@ -90,10 +93,13 @@ def take_slots(
     token: str,
 ) -> Mapping[str, str]:
     """Take one free slot of each tenant under one token, in two commands a thousand tenants."""
+    slots = slots_of(database, lane)
     taken: dict[str, str] = {}
     for start in range(0, len(tenants), _CHUNK):
         chunk = tenants[start : start + _CHUNK]
-        writes = [UpdateOne({"_id": tenant}, _take(tenant, lane, token, hold, limits), upsert=True) for tenant in chunk]
+        writes = [
+            UpdateOne({"_id": tenant}, taking(tenant, lane, token, hold, limits), upsert=True) for tenant in chunk
+        ]
         with translated():
             try:
                 slots.bulk_write(writes, ordered=False)
@@ -106,7 +112,8 @@ def take_slots(
     return taken
 
 
-def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
+def taking(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
+    """Return the update that takes a slot of a lane under `token` where one is free."""
     cap = _cap(lane, limits)
     return [
         {
@@ -127,6 +134,18 @@ def _take(tenant_id: str, lane: Lane, token: str, hold: timedelta, limits: Limit
             }
         },
     ]
+
+
+def replacement(lane: Lane, token: str, fresh: str, hold: timedelta, limits: Limits) -> list[dict[str, Any]]:
+    """Return the update that lets a held slot go on under a fresh token."""
+    renewed = {
+        "$map": {
+            "input": _live(lane, limits.longest_hold + limits.op_timeout),
+            "as": "slot",
+            "in": {"$cond": [{"$eq": ["$$slot.token", {"$literal": token}]}, _slot(fresh, hold), "$$slot"]},
+        }
+    }
+    return [{"$set": {lane.value: renewed}}]
 
 
 def _cap(lane: Lane, limits: Limits) -> int:
@@ -157,7 +176,7 @@ def _ahead(duration: timedelta) -> dict[str, Any]:
     return {"$add": ["$$NOW", int(duration.total_seconds() * 1000)]}
 
 
-def _holds(document: Mapping[str, Any] | None, lane: Lane, token: str) -> bool:
+def holds(document: Mapping[str, Any] | None, lane: Lane, token: str) -> bool:
     """A slot that somebody has damaged is held by nobody, and ends with its time."""
     slots = None if document is None else document.get(lane.value)
     return isinstance(slots, list) and any(isinstance(slot, dict) and slot.get("token") == token for slot in slots)

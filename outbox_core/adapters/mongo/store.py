@@ -51,7 +51,7 @@ class MongoStore:
         return TenantStore(
             tenant_id=tenant_id,
             log=MongoEventLog(database, tenant_id),
-            progress=MongoDrainProgress(database, tenant_id),
+            progress=MongoDrainProgress(database, tenant_id, limits, entropy),
             effects=MongoEffectOutbox(database, tenant_id, limits, clock, entropy),
             subscriptions=MongoSubscriptions(database, tenant_id),
             boards=MongoBoards(database, tenant_id),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from outbox_core.application.ingest_delivery import ingest_delivery
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
+from outbox_core.application.run_turn import run_turn
 from outbox_core.boards import Boards
 from outbox_core.domain.board import Binding, Board, Card, CardChange
 from outbox_core.domain.bot import Bot
@@ -148,27 +149,45 @@ def drained(scene: Scene) -> None:
     scene.lapse()
 
 
-def owed(*event_ids: str, **rule: Any) -> Callable[[Scene], None]:  # noqa: ANN401 - of a rule
-    """Prepare one pending launch of the bot `bot` for each event."""
+def logged(*event_ids: str, **rule: Any) -> Callable[[Scene], None]:  # noqa: ANN401 - of a rule
+    """Prepare events that each owe a launch of the bot `bot`."""
 
     def prepare(scene: Scene) -> None:
         subscribe(scene, **rule)
         appended(scene, *event_ids)
+
+    return prepare
+
+
+def owed(*event_ids: str, **rule: Any) -> Callable[[Scene], None]:  # noqa: ANN401 - of a rule
+    """Prepare one pending launch of the bot `bot` for each event."""
+    return drained_after(logged(*event_ids, **rule))
+
+
+def drained_after(log: Callable[[Scene], None]) -> Callable[[Scene], None]:
+    """Prepare the pending rows of what is logged."""
+
+    def prepare(scene: Scene) -> None:
+        log(scene)
         drained(scene)
+
+    return prepare
+
+
+def labelled(**rule: Any) -> Callable[[Scene], None]:  # noqa: ANN401 - of a rule
+    """Prepare an event of a card `c1` with the labels go and keep."""
+
+    def prepare(scene: Scene) -> None:
+        subscribe(scene, sources=("board",), labels=("go",), **rule)
+        put_card(scene.store, "c1", "go", "keep")
+        appended(scene, "a", source="board", subject="c1", labels=("go", "keep"))
 
     return prepare
 
 
 def armed(**rule: Any) -> Callable[[Scene], None]:  # noqa: ANN401 - of a rule
     """Prepare one pending row of a card `c1` with the labels go and keep."""
-
-    def prepare(scene: Scene) -> None:
-        subscribe(scene, sources=("board",), labels=("go",), **rule)
-        put_card(scene.store, "c1", "go", "keep")
-        appended(scene, "a", source="board", subject="c1", labels=("go", "keep"))
-        drained(scene)
-
-    return prepare
+    return drained_after(labelled(**rule))
 
 
 def rules(*given: Rule) -> Callable[[Scene], tuple[Rule, ...]]:
@@ -177,6 +196,10 @@ def rules(*given: Rule) -> Callable[[Scene], tuple[Rule, ...]]:
 
 def one_slice(_scene: Scene, actor: Actor) -> None:
     run_slice(actor.store, actor.runtime)
+
+
+def one_turn(_scene: Scene, actor: Actor) -> None:
+    run_turn(actor.store, actor.runtime)
 
 
 def one_drain(_scene: Scene, actor: Actor) -> None:
@@ -818,6 +841,25 @@ SLICES = (
 )
 
 
+# --- turns ---
+
+
+def _in_a_turn(name: str, log: Callable[[Scene], None]) -> Play:
+    """Return a slice's play in which the rows are born of a turn."""
+    (play,) = (play for play in SLICES if play.name == name)
+    return replace(play, name=f"{name} in a turn", prepare=log, act=one_turn, claims="effects.materialize")
+
+
+TURNS = (
+    *(replace(play, name=f"{play.name} in a turn", act=one_turn) for play in DRAINS),
+    _in_a_turn("plain launch", logged("a", "b", "c")),
+    _in_a_turn("transactional launch", logged("a", "b")),
+    _in_a_turn("promotion", labelled(mode="board", vars={"a": 1})),
+    _in_a_turn("transactional one-shot", labelled(consume_labels=("go",))),
+    _in_a_turn("release", logged("a", "b", "c")),
+)
+
+
 # --- ticks ---
 
 
@@ -867,4 +909,4 @@ TICKS = (
     ),
 )
 
-OF_EFFECTS = (*DRAINS, *APPENDS, *RULES, *SLICES, *TICKS)
+OF_EFFECTS = (*DRAINS, *APPENDS, *RULES, *SLICES, *TURNS, *TICKS)

@@ -20,6 +20,7 @@ from tests.harness.surroundings import KnownBots, KnownProjectors, RecordingHint
 from tests.harness.twin import TwinHarness
 from tests.oracle import Evidence, Execution, Watch, database_reader, judge, judge_progress, judge_watch
 from tests.simulation.crash.watching import CURSORS, Journal, Notices, Observers
+from tests.simulation.play import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,12 +111,12 @@ class Scene:
             if row.get("state") in LIVE and row.get("not_before") is not None and row["not_before"] > over:
                 self.harness.change("trigger_effects", row["_id"], not_before=over)
         for slots in self.raw("tenant_slots"):
-            if slots.get("slice") or slots.get("drain"):
-                self.harness.change("tenant_slots", slots["_id"], slice=[], drain=[])
+            if slots.get("slice"):
+                self.harness.change("tenant_slots", slots["_id"], slice=[])
         for cursor in self.raw("trigger_cursors"):
-            if cursor.get("marks") or cursor.get("poison"):
+            if cursor.get("marks") or cursor.get("poison") or cursor.get("drain"):
                 marks = [{**mark, "at": over - PASSED} for mark in cursor.get("marks") or ()]
-                self.harness.change("trigger_cursors", cursor["_id"], marks=marks, poison_at=over - PASSED)
+                self.harness.change("trigger_cursors", cursor["_id"], marks=marks, poison_at=over - PASSED, drain=[])
         for row in self.raw(CURSORS) if self.play.watchers is not None else ():
             waits: dict[str, Any] = {
                 name: over for name in ("lease_until", "next_poll_at") if row.get(name) is not None
@@ -292,10 +293,8 @@ class Actor:
         while self.hints.sent:
             lane, tenant, token = self.hints.sent.pop(0)
             if tenant == self.scene.tenant:
-                if lane == "drain":
-                    drain_tenant(self.store, self.runtime, token)
-                elif lane == "slice":
-                    run_slice(self.store, self.runtime, token)
+                if lane in WORK:
+                    WORK[lane](self.store, self.runtime, token)
                 elif lane == "wake":
                     wake_consumers(self.store, self.runtime)
                 elif lane == "poll":

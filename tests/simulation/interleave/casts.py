@@ -13,6 +13,7 @@ from outbox_core.application.label_card import label_card
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.application.run_in_transaction import run_in_transaction
 from outbox_core.application.run_slice import run_slice
+from outbox_core.application.run_turn import run_turn
 from outbox_core.domain.board import Card
 from outbox_core.domain.board_input import Cause
 from outbox_core.domain.bot import Bot
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 def unslotted(store: TenantStore) -> TenantStore:
     """Return the handle with slots that are always free: nothing may hang on them, and races then meet more often."""
+    entered = with_calls(store, "progress", enter=lambda *_: (store.progress.load(), "slot"))
     return with_calls(
-        store,
+        entered,
         "slots",
         take=lambda *_: "slot",
         rotate=lambda *_: "slot",
@@ -115,6 +117,38 @@ def two_drains_and_a_worker(stage: Stage) -> Judge:
     for number in (1, 2):
         stage.actor(f"drain-{number}", drain_tenant, change=unslotted)
     stage.actor("worker", run_slice, change=unslotted)
+    return at_rest(stage)
+
+
+@cast(Budget(waits=0))
+def two_turns_and_a_worker(stage: Stage) -> Judge:
+    """Of two turns that materialize the same events each runs what it made itself, and no other (E12, E13, E25)."""
+    rule(stage)
+    appended(stage, "a", "b")
+    for number in (1, 2):
+        stage.actor(f"turn-{number}", run_turn, change=unslotted)
+    stage.actor("worker", run_slice, change=unslotted)
+    return at_rest(stage)
+
+
+@cast(Budget(waits=0, times=(LEASE,)), transient=True)
+def a_turn_that_stalls_and_a_reclaimer(stage: Stage) -> Judge:
+    """What a turn let be born is another's once its lease is over, and the turn writes nothing then (E26, E28)."""
+    rule(stage)
+    appended(stage, "a")
+    stage.actor("turn", run_turn, skew=AN_HOUR, change=unslotted)
+    stage.actor("reclaimer", run_slice, skew=-AN_HOUR, change=unslotted)
+    return at_rest(stage)
+
+
+@cast(Budget(waits=0))
+def a_turn_and_a_drain_and_a_late_append(stage: Stage) -> Judge:
+    """A turn that loses its cursor to a drain still runs the rows that it made (E13, E16)."""
+    rule(stage)
+    appended(stage, "a")
+    stage.actor("turn", run_turn, change=unslotted)
+    stage.actor("drain", drain_tenant, change=unslotted)
+    stage.actor("writer", appends(stage, "b"))
     return at_rest(stage)
 
 

@@ -7,19 +7,23 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.adapters.memory.slots import COLLECTIONS
 from outbox_core.adapters.memory.store import MemoryStore
 from outbox_core.application.drain_tenant import drain_tenant
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.run_slice import run_slice
 from outbox_core.domain.errors import EventConflictError, TransientError, UnclearCommitError
+from outbox_core.ports.drain_progress import Kept
 from outbox_core.ports.effect_outbox import Settled
 from outbox_core.ports.lifecycle_stream import Page
 from outbox_core.ports.runtime import Runtime
+from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME
 from tests.harness.faults import FaultyStore, When
 from tests.harness.surroundings import CountingEntropy, KnownBots
 from tests.harness.twin import TwinHarness
 from tests.oracle import Evidence, Execution, Promise, Rule, judge, judge_progress
+from tests.simulation.play import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from outbox_core.domain.effect import Claim, NewEffect, Settlement
     from outbox_core.domain.event import Event
     from outbox_core.domain.limits import Limits
-    from outbox_core.ports.slots import Lane
     from outbox_core.ports.store import Store, TenantStore
     from outbox_core.ports.transactions import Transaction
     from tests.harness.base import Document
@@ -62,6 +65,11 @@ class ActorClock:
         return self._server.monotonic() + seconds / self._rate
 
 
+def _without_slots(cursor: Document) -> Document:
+    """Return a cursor without what its drain's slot is: that is written without moving it."""
+    return {name: value for name, value in cursor.items() if name != Lane.DRAIN.value}
+
+
 class Messages:
     """The hints of one process; the stage keeps them in the order in which they were sent."""
 
@@ -70,6 +78,10 @@ class Messages:
 
     def drain(self, tenant_id: str, token: str | None = None) -> bool:
         self._stage.messages.append(("drain", tenant_id, token))
+        return True
+
+    def turn(self, tenant_id: str, token: str | None = None) -> bool:
+        self._stage.messages.append(("turn", tenant_id, token))
         return True
 
     def slice(self, tenant_id: str, token: str) -> bool:
@@ -123,10 +135,10 @@ class SteppedStore(FaultyStore):
                 answer = stepped(*args, **kwargs)
             except Exception as error:
                 self._scheduler.note(name, type(error).__name__)
-                self._stage.look(*args)
+                self._stage.look(*args, *kwargs.values())
                 raise
             self._scheduler.note(name, repr(answer))
-            self._stage.look(*args)
+            self._stage.look(*args, *kwargs.values())
             return answer
 
         return call
@@ -348,7 +360,7 @@ class Stage:
         self._seen: dict[Hashable, Document] = {}
         self._cursor: Document = {}
         self._counter: Document = {}
-        self._slots: Document = {}
+        self._slots: dict[Lane, Document] = {}
         self._numbered_at: dict[int, datetime] = {}
         self._tombstones: set[Hashable] = set()
         self._run_claims: dict[Hashable, int] = {}
@@ -387,7 +399,7 @@ class Stage:
         self.harness.advance(timedelta(seconds=found.moved))
         self.tokens, self._hashes = list(found.tokens), dict(found.hashes)
         self._seen = dict(self.database.documents("trigger_effects"))
-        self._slots = self.database.get("tenant_slots", ACME) or {}
+        self._slots = {lane: self._slots_of(lane) for lane in Lane}
 
     def actor(
         self,
@@ -436,7 +448,7 @@ class Stage:
                 if self.messages:
                     kind, _, token = self.messages.pop(0)
                     self.scheduler.note(kind, token)
-                    (drain_tenant if kind == "drain" else run_slice)(store, runtime, token)
+                    WORK[kind](store, runtime, token)
 
         self.actor(name, listen)
 
@@ -514,18 +526,23 @@ class Stage:
                 self.scheduler.violate(f"the run of {key} is written over by an older claim")
             self._run_claims[key] = run["claims"]
 
+    def _slots_of(self, lane: Lane) -> Document:
+        """Return the document on which the slots of a lane stand."""
+        return self.database.get(COLLECTIONS[lane], ACME) or {}
+
     def _look_at_slots(self, arguments: tuple[object, ...]) -> None:
-        slots, before = self.database.get("tenant_slots", ACME) or {}, self._slots
-        if slots is before:
-            return
-        self._slots = slots
-        for lane, cap in (("slice", self.limits.tenant_slots), ("drain", 1)):
+        given = {one.token if isinstance(one, Kept) else one for one in arguments if isinstance(one, str | Kept)}
+        for lane, cap in ((Lane.SLICE, self.limits.tenant_slots), (Lane.DRAIN, 1)):
+            slots, before = self._slots_of(lane), self._slots.get(lane, {})
+            if slots is before:
+                continue
+            self._slots[lane] = slots
             held = {slot["token"] for slot in slots.get(lane, ())}
             if len(held) > cap:
                 self.scheduler.violate(f"more slots than there are: {slots}")
             now = self.harness.now()
             live = {slot["token"] for slot in before.get(lane, ()) if slot["until"] > now}
-            if taken := live - held - {one for one in arguments if isinstance(one, str)}:
+            if taken := live - held - given:
                 self.scheduler.violate(f"the slots {taken} are taken from who holds them")
 
     def _look_at_tombstones(self) -> None:
@@ -553,8 +570,10 @@ class Stage:
             return
         old = self._cursor
         self._cursor, self._counter = cursor, counter
-        if cursor is not old and old and (cursor["seq"] < old["seq"] or cursor["rev"] <= old["rev"]):
-            self.scheduler.violate(f"the cursor goes back: {old}, {cursor}")
+        if _without_slots(cursor) != _without_slots(old):
+            begun = old.get("rev", 0) == 0 and not old.get("seq", 0)
+            if cursor.get("seq", 0) < old.get("seq", 0) or (cursor.get("rev", 0) <= old.get("rev", 0) and not begun):
+                self.scheduler.violate(f"the cursor goes back: {old}, {cursor}")
         if not self.flag_was_wrong:
             verdict = judge_progress(self.read, Evidence(tenant=ACME, rules=self.rules))
             if not verdict.holds:
@@ -578,8 +597,7 @@ class Stage:
             if not self.messages:
                 return
             kind, tenant, token = self.messages.pop(0)
-            play = drain_tenant if kind == "drain" else run_slice
-            play(self.harness.store.tenant(tenant), runtime, token)
+            WORK[kind](self.harness.store.tenant(tenant), runtime, token)
         self.scheduler.violate("messages multiply")
 
     def come_to_rest(self) -> None:

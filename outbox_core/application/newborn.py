@@ -1,0 +1,110 @@
+"""Rows that a turn lets be born claimed by itself: no claim looks for them, and nothing of them is read again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from outbox_core.application.known import Known
+from outbox_core.application.leave_slot import leave_slot
+from outbox_core.application.patience import patiently
+from outbox_core.domain.effect import DEAD_EVENT, Claim, Hold
+from outbox_core.domain.errors import TransientError
+from outbox_core.domain.event import Event
+from outbox_core.ports.slots import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from outbox_core.application.decide_batch import Batch
+    from outbox_core.domain.effect import Effect, NewEffect
+    from outbox_core.domain.event import LogEntry
+    from outbox_core.ports.runtime import Runtime
+    from outbox_core.ports.store import TenantStore
+
+_log = logging.getLogger("outbox.turn")
+
+
+class Newborn:
+    """The rows of one turn, and the slot of the slice that runs them.
+
+    Their lease counts from before the cursor was read, so it is over for their worker before it is for the store.
+    """
+
+    def __init__(self, store: TenantStore, runtime: Runtime) -> None:
+        limits = runtime.limits
+        self._store = store
+        self._runtime = runtime
+        self._lease_ends = runtime.clock.monotonic() + limits.effect_lease.total_seconds()
+        self._hold = Hold(claim_id=runtime.entropy.token(), worker=runtime.worker, lease=limits.effect_lease)
+        self._held: dict[str, NewEffect] = {}
+        self._claim: Claim | None = None
+        self._known = Known(finished=frozenset(), rules={}, events={}, bindings={})
+        self._slot: str | None = None
+
+    @property
+    def in_hand(self) -> tuple[str, Claim, Known] | None:
+        """The slot, the claim and what its rows need, once rows were held; the claim may hold none that is new."""
+        return None if self._slot is None or self._claim is None else (self._slot, self._claim, self._known)
+
+    def hold(self, batch: Batch, entries: Sequence[LogEntry], now: datetime) -> Sequence[NewEffect]:
+        """Return the rows of a batch, held as far as one claim reaches; none is where no slice's slot is free.
+
+        They will be stamped with `now`, the server's time at the read of the cursor.
+        """
+        chosen = [row for row in batch.rows if row.kind != DEAD_EVENT][: self._runtime.limits.claim_batch]
+        if not chosen or not self._take_slot():
+            return batch.rows
+        held = {row.effect_id: replace(row, hold=self._hold) for row in chosen}
+        self._held |= held
+        self._claim = self._claim or self._claim_of((), now)
+        launched = {row.sub_id for row in chosen}
+        self._known = Known(
+            finished=frozenset(),  # What has never been claimed has no run.
+            rules={rule.sub_id: rule for rule in batch.rules if rule.sub_id in launched},
+            events={entry.event_id: entry for entry in entries if isinstance(entry, Event)},
+            bindings=batch.bindings,
+        )
+        return [held.get(row.effect_id, row) for row in batch.rows]
+
+    def born(self, new_ids: Collection[str]) -> bool:
+        """Note which rows are new: they alone are ours; say whether every new one is."""
+        if self._claim is not None:
+            now = self._claim.claimed_at
+            ours = tuple(row.claimed(now) for key, row in self._held.items() if key in new_ids)
+            self._claim = self._claim_of(ours, now)
+        return self._held.keys() >= set(new_ids)
+
+    def give_back(self) -> None:
+        """Give back whatever is ours of what was held, as far as the store answers before the lease is over."""
+        if self._slot is not None:
+            leave_slot(self._store, Lane.SLICE, self._slot)
+        claim = self._claim
+        if claim is None:
+            return
+        try:
+            patiently(
+                self._runtime.clock, self._lease_ends, lambda: self._store.effects.release(claim, list(self._held))
+            )
+        except TransientError as error:
+            _log.warning("tenant %s: new rows wait for their lease's end: %s", self._store.tenant_id, error)
+
+    def _claim_of(self, effects: tuple[Effect, ...], now: datetime) -> Claim:
+        return Claim(
+            claim_id=self._hold.claim_id,
+            worker=self._hold.worker,
+            effects=effects,
+            claimed_at=now,
+            lease_ends=self._lease_ends,
+            more=False,
+        )
+
+    def _take_slot(self) -> bool:
+        if self._slot is None:
+            try:
+                self._slot = self._store.slots.take(Lane.SLICE, self._runtime.limits.slot_hold)
+            except TransientError as error:
+                _log.info("tenant %s: new rows are left to a slice: %s", self._store.tenant_id, error)
+        return self._slot is not None
