@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _READ_AT_ONCE = 2_000
 _MOST_KNOWN = 4_096
 _LONGEST_KNOWN = 4_096
-"""Rules that stay decoded, and the bytes of the longest: together a few MB of a process, and never many."""
+"""Rules that stay decoded, and the bytes of the longest: some 6 MB of a process where all are as long as most are."""
 
 _log = logging.getLogger("outbox.subscriptions")
 
