@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-long chaos mutants lint format lock
+.PHONY: setup demo test test-long chaos mutants bench bench-quick lint format lock
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -42,6 +42,17 @@ mutants: $(READY)
 SECONDS ?= 120
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+
+# Ratios against peers and the raw limit within one run: about half an hour on a machine that is left alone. Peers and
+# results go to .bench; CASES=throughput,latency for some. docs/benchmarks.md says more.
+BENCH = $(BIN)/python -m benchmarks $(if $(CASES),--cases $(CASES))
+
+bench: $(READY)
+	$(BENCH)
+
+# Small sizes, under five minutes: for its counts, and to see that all of it runs.
+bench-quick: $(READY)
+	$(BENCH) --quick
 
 lint: $(READY)
 	$(BIN)/ruff check

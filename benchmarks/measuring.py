@@ -120,7 +120,7 @@ class MongoObserver:
             int(metrics["queryExecutor"]["scannedObjects"]),
         )
 
-    def quiet(self, for_s: float = 0.5, within_s: float = 30.0) -> MongoCounts:
+    def quiet(self, for_s: float = 0.3, within_s: float = 30.0) -> MongoCounts:
         """Wait until nobody else has sent a command for a while; return the counts then."""
         give_up = time.monotonic() + within_s
         counts, since = self.counts(), time.monotonic()

@@ -63,7 +63,7 @@ def run(bench: Bench) -> Outcome:
     figures: dict[str, Any] = {}
     rows = []
     with bench.folder("appends") as folder, outbox_stage(folder) as stage, environ(stage.environment):
-        seconds = bench.size(2.0, 0.5)
+        seconds = bench.size(1.5, 0.4)
         with ProcessPoolExecutor(MOST_PROCESSES, mp_context=get_context("spawn")) as pool:
             ways = [*BARE, *BARE.values()]
             for way in ways:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchmarks.rounds import Running
 
 TENANTS = 100
-LARGE = 100_000
+LARGE, QUICK_LARGE = 100_000, 20_000
 SMALL_JOBS = 10
 WINDOWS = (0.02, 0.05, 0.1)
 """After which part of all due effects is looked; the last is the index that is told."""
@@ -56,7 +56,7 @@ class Burst:
 
 def run(bench: Bench) -> Outcome:
     """Measure bursts beside the large tenant and without it, in turn."""
-    large = LARGE
+    large = bench.size(LARGE, QUICK_LARGE)
     contestants = [OutboxContestant(name=name, tenants=TENANTS) for name in (BESIDE, ALONE)]
     bursts: dict[str, list[Burst]] = {BESIDE: [], ALONE: []}
     with Field(bench, contestants, PROCESSES) as deployed:
@@ -72,11 +72,13 @@ def run(bench: Bench) -> Outcome:
         starts = {name: Ledger(one.folder / "ledger").read().starts for name, one in deployed.running.items()}
     waits = {name: [_waits(burst, starts[name]) for burst in each] for name, each in bursts.items()}
     others = {number for burst in bursts[BESIDE] for tenant in burst.first for number in burst.numbers(tenant)}
-    indexes = {str(part): [_index(burst, starts[BESIDE], others, part) for burst in bursts[BESIDE]] for part in WINDOWS}
-    return _outcome(waits, indexes)
+    indexes = {
+        str(part): [_index(burst, large, starts[BESIDE], others, part) for burst in bursts[BESIDE]] for part in WINDOWS
+    }
+    return _outcome(large, waits, indexes)
 
 
-def _outcome(waits: dict[str, list[list[float]]], indexes: dict[str, list[float]]) -> Outcome:
+def _outcome(large: int, waits: dict[str, list[list[float]]], indexes: dict[str, list[float]]) -> Outcome:
     figures: dict[str, Any] = {"jain": Spread.of(indexes[str(WINDOWS[-1])]).document()}
     figures["jain_by_window"] = {part: Spread.of(values).document() for part, values in indexes.items()}
     rows = []
@@ -88,7 +90,7 @@ def _outcome(waits: dict[str, list[list[float]]], indexes: dict[str, list[float]
     note = "Jain's index, " + ", ".join(
         f"after {float(part):.0%} of all due effects: {Spread.of(values).text()}" for part, values in indexes.items()
     )
-    title = f"One tenant with {LARGE:,} due, 99 with {SMALL_JOBS} each"
+    title = f"One tenant with {large:,} due, 99 with {SMALL_JOBS} each"
     columns = ("the 99 small ones", "wait for their last bot, s: median", "p99")
     return Outcome(figures, [Table(title, columns, rows, note)])
 
@@ -124,10 +126,10 @@ def _waits(burst: Burst, starts: Mapping[int, float]) -> list[float]:
     ]
 
 
-def _index(burst: Burst, starts: Mapping[int, float], others: Collection[int], part: float) -> float:
+def _index(burst: Burst, large: int, starts: Mapping[int, float], others: Collection[int], part: float) -> float:
     """Return Jain's index when a part of all due effects has run; `others` are the small tenants' of any burst."""
     owners = {number: tenant for tenant in burst.first for number in burst.numbers(tenant)}
-    due = {"": LARGE, **dict.fromkeys(burst.first, SMALL_JOBS)}
+    due = {"": large, **dict.fromkeys(burst.first, SMALL_JOBS)}
     mine = ((start, number) for number, start in starts.items() if number in owners or number not in others)
     ran = sorted((start, number) for start, number in mine if start >= burst.began)
     window = ran[: int(part * sum(due.values()))]

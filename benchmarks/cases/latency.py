@@ -81,7 +81,7 @@ def _idle(bench: Bench, contestants: Field) -> dict[str, Times]:
     times = {name: Times() for name in contestants.running}
     for number_of_round in range(bench.rounds):
         samples: dict[str, list[Sample]] = {name: [] for name in contestants.running}
-        ticked = bench.size(3, 1)
+        ticked = bench.size(2, 1)
         for at in range(bench.size(40, 10)):
             for name in list(contestants.running):
                 # A tick may take seconds.
@@ -100,7 +100,7 @@ def _half_load(bench: Bench, contestants: Field) -> dict[str, Times]:
         contestants.guarded(name, partial(_pace, bench.size(2_000, 500), paces))
     for number_of_round in range(bench.rounds):
         for name, into in times.items():
-            contestants.guarded(name, partial(_loaded, paces.get(name, 0.0) / 2, bench.size(4.0, 2.0), into))
+            contestants.guarded(name, partial(_loaded, paces.get(name, 0.0) / 2, bench.size(3.0, 1.5), into))
         bench.tell(f"  half load, round {number_of_round + 1} of {bench.rounds}")
     return {name: found for name, found in times.items() if name in contestants.running}
 

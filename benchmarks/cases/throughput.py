@@ -19,6 +19,10 @@ PROCESSES = (2, 1, 4)
 LEFT_OUT = frozenset({"outbox-ticks"})
 """Who is no other queue, and for throughput no other figure."""
 
+NOT_QUICK = frozenset({HUNDRED, "raw-born-claimed"})
+SCALED = ("outbox", "raw", "celery-redis-always", "pgqueuer", "graphile-worker")
+"""How the names begin of those who are measured at other numbers of processes than two, too."""
+
 COLUMNS = (
     "contestant",
     "jobs/s",
@@ -45,10 +49,13 @@ def run(bench: Bench) -> Outcome:
 
 def _at(bench: Bench, processes: int) -> tuple[dict[str, Any], Table]:
     everyone, _ = known()
-    chosen = [everyone[name] for name in bench.contestants if name not in LEFT_OUT]
+    left_out = bench.size(LEFT_OUT, LEFT_OUT | NOT_QUICK)
+    names = [name for name in bench.contestants if name not in left_out]
+    main = processes == PROCESSES[0]
+    chosen = [everyone[name] for name in names if main or name.startswith(SCALED)]
     most = bench.size(20_000, 4_000)
     with Field(bench, chosen, processes) as contestants:
-        contestants.round_robin(bench.size(3.0, 1.0), most, {HUNDRED: most})
+        contestants.round_robin(bench.size(2.0 if main else 1.0, 0.7), most, {HUNDRED: most // 2})
         contestants.check()
         found = {name: figures_of(one) for name, one in contestants.running.items() if one.rounds}
         failed = dict(contestants.failed)

@@ -107,7 +107,7 @@ def _weight(one: Running) -> tuple[float, float]:
 def recovery(bench: Bench) -> Outcome:
     """Kill a worker with -9 in the middle of 10,000 rows, start another, and wait until all are done."""
     found = []
-    for at in range(bench.size(3, 1)):
+    for at in range(bench.size(2, 1)):
         found.append(_killed(bench, bench.size(10_000, 4_000)))
         bench.tell(f"  kill {at + 1}: {found[-1]['done']:.1f} s")
     figures: dict[str, Any] = {

@@ -1,0 +1,28 @@
+"""The counts that the quick benchmark takes, on a real worker: exact on any machine. No time is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.cases.commands import counted
+from benchmarks.outbox_contestant import OutboxContestant
+from benchmarks.rounds import Running, Tally
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+LONE, FULL = 12, 0.055
+
+
+@pytest.mark.slow
+def test_a_lone_effect_costs_twelve_commands_and_one_of_full_batches_a_twentieth(tmp_path: Path) -> None:
+    jobs = 1_000
+    with OutboxContestant(name="outbox", beat=False).deploy(tmp_path, tmp_path, processes=1) as deployment:
+        one = Running("outbox", deployment, tmp_path, Tally(tmp_path / "ledger"))
+        figures = counted(one, deployment, jobs, times=3).figures
+        assert one.check() == ""
+    assert figures["lone"]["total"] == LONE, figures["lone"]
+    assert figures["full"]["total"] <= FULL, figures["full"]
