@@ -1,12 +1,13 @@
 """A process that appends jobs to an outbox as an application does, told by its standard input.
 
-A line is `first count [tenant]` or `hint tenant`. It answers each with `ok`, when the events are durable. The hints
-leave from its background thread.
+A line is `first count [tenant]` or `hint tenant`. It answers each with `ok` and when it began and returned, once the
+events are durable. The hints leave from its background thread.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 
 from benchmarks.outbox_stage import CHUNK, job_event, tenant_names
 from tasks import outbox
@@ -25,6 +26,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         first, count, *named = line.split()
+        began = time.time()
         if first == "hint":
             outbox.hint(count)
         elif named:
@@ -34,7 +36,7 @@ def main() -> None:
             end = int(first) + int(count)
             for tenant, start in zip(tenants, range(int(first), end, share), strict=False):
                 append(tenant, start, min(share, end - start), rules)
-        print("ok", flush=True)
+        print(f"ok {began:.6f} {time.time():.6f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pymongo
 
 from benchmarks.contestant import Facts
 from benchmarks.outbox_stage import CHUNK, Appender, OutboxStage, outbox_stage
+from benchmarks.peers.peer import Published
 from outbox_core.domain.limits import Limits
 from outbox_core.embedded import find_mongod
 from outbox_core.embedded.programs import runnable
@@ -53,6 +54,10 @@ class OutboxDeployment:
     def enqueue(self, first: int, count: int) -> None:
         """Append the jobs' events."""
         self.appender.append(first, count)
+
+    def publish(self, number: int) -> Published:
+        """Append one job's event, and say when that was."""
+        return Published(*self.appender.append(number, 1))
 
     def settled(self) -> int:
         """Return how many rows are done."""

@@ -85,9 +85,9 @@ class Appender:
         """Its process id."""
         return self._popen.pid
 
-    def append(self, first: int, count: int, tenant: str = "") -> None:
-        """Append jobs; return when they are durable. Without a tenant they are spread over all."""
-        self._ask(f"{first} {count} {tenant}")
+    def append(self, first: int, count: int, tenant: str = "") -> tuple[float, float]:
+        """Append jobs; return when it began and when they were durable. Without a tenant they are spread over all."""
+        return self._ask(f"{first} {count} {tenant}")
 
     def hint(self, tenant: str) -> None:
         """Tell a worker to look at a tenant."""
@@ -101,16 +101,19 @@ class Appender:
         if self._popen.stdout is not None:
             self._popen.stdout.close()
 
-    def _ask(self, line: str) -> None:
+    def _ask(self, line: str) -> tuple[float, float]:
         if self._popen.stdin is None:
             raise RuntimeError("the appender has no input")
         self._popen.stdin.write(f"{line}\n")
         self._popen.stdin.flush()
-        self._await("ok")
+        began, returned = self._await("ok")
+        return float(began), float(returned)
 
-    def _await(self, word: str) -> None:
-        if self._popen.stdout is None or (said := self._popen.stdout.readline().strip()) != word:
+    def _await(self, word: str) -> list[str]:
+        said = self._popen.stdout.readline() if self._popen.stdout is not None else ""
+        if said.split()[:1] != [word]:
             raise RuntimeError(f"the appender did not say {word!r} but {said!r}; its log has more")
+        return said.split()[1:]
 
 
 @dataclass(slots=True)

@@ -50,9 +50,12 @@ def throughput(figures: dict[str, Any], folder: Path) -> None:
     rates = [one["rate"] for one in found.values()]
     figure, axes = plt.subplots(figsize=(8, 0.4 * len(found) + 1.2))
     shades = [colour(name) for name in found]
-    axes.barh(list(found), [one["median"] for one in rates], xerr=errors(rates), color=shades, capsize=3)
-    axes.set_xscale("log")
-    axes.set_xlabel("jobs a second, append to done, 2 worker processes (log scale; medians, least to most)")
+    medians = [one["median"] for one in rates]
+    axes.barh(list(found), medians, xerr=errors(rates), color=shades, capsize=3)
+    for at, one in enumerate(rates):
+        axes.annotate(f"{one['median']:,.0f}", (one["most"], at), (6, -3), textcoords="offset points")
+    axes.margins(x=0.12)
+    axes.set_xlabel("jobs a second, append to done, 2 worker processes (medians, least to most)")
     save(figure, folder / "throughput.svg")
 
 
@@ -76,20 +79,24 @@ def scaling(figures: dict[str, Any], folder: Path) -> None:
 
 
 def latency(figures: dict[str, Any], folder: Path) -> None:
-    """Bars of medians and p99, idle and at half load."""
-    bars = [
+    """Medians and p99, idle and at half load."""
+    found = [
         (f"{name}, {'idle' if when == 'idle' else 'half load'}", one["from_commit"])
         for when in ("half", "idle")
         for name, one in figures.get(when, {}).items()
         if isinstance(one, dict) and "from_commit" in one
     ]
-    figure, axes = plt.subplots(figsize=(8, 0.45 * len(bars) + 1.2))
-    for at, (name, one) in enumerate(bars):
-        axes.barh(at, one["median"]["median"], color=colour(name))
-        axes.plot([one["p99"]], [at], marker="|", markersize=14, color="black")
-    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+    figure, axes = plt.subplots(figsize=(8, 0.45 * len(found) + 1.2))
+    for at, (name, one) in enumerate(found):
+        median = one["median"]["median"]
+        axes.plot([median, one["p99"]], [at, at], color=colour(name))
+        axes.plot([median], [at], marker="o", markersize=8, color=colour(name))
+        axes.plot([one["p99"]], [at], marker="|", markersize=14, color=colour(name))
+        axes.annotate(f"{median:,.1f}", (median, at), (-3, 8), textcoords="offset points")
+    axes.set_yticks(range(len(found)), [name for name, _ in found])
+    axes.margins(y=0.12)
     axes.set_xscale("log")
-    axes.set_xlabel("ms from durable to the start of the job (log scale; bar: median, mark: p99)")
+    axes.set_xlabel("ms from durable to the start of the job (log scale; dot: median, mark: p99)")
     save(figure, folder / "latency.svg")
 
 
