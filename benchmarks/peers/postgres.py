@@ -30,6 +30,8 @@ _DEBIAN = Path("/usr/lib/postgresql")
 _OLDEST = 15
 # The server refuses to run as root: then it runs as one of these, the first that there is.
 _USERS = ("postgres", "nobody")
+_SCRATCH = ".bench"
+"""The folder of the project in which the benchmark keeps its own."""
 
 
 class Postgres(EmbeddedServer):
@@ -175,20 +177,18 @@ def _as_user(user: pwd.struct_passwd | None) -> list[str]:
 
 
 def _let_through(folder: Path) -> None:
-    """Let another user pass through folders that are ours alone, as temporary ones are.
+    """Let another user pass through folders that the benchmark made for itself alone.
 
     Raises:
-        EmbeddedServerError: a folder on the way is closed that is not a temporary one.
+        Unavailable: a folder on the way is closed that is not the benchmark's own.
     """
     temporary = Path(tempfile.gettempdir()).resolve()
     for step in (folder.resolve(), *folder.resolve().parents):
         mode = step.stat().st_mode
         if mode & 0o001:
             continue
-        if temporary not in step.parents:
-            raise EmbeddedServerError(
-                f"PostgreSQL runs as another user than root, who may not enter {step}: take a folder under {temporary}"
-            )
+        if temporary not in step.parents and all(above.name != _SCRATCH for above in step.parents):
+            raise Unavailable(f"PostgreSQL does not run as root, and no other user may enter {step}")
         step.chmod(mode & 0o7777 | 0o011)
 
 
