@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import Case, Outcome, Table
 from benchmarks.contestant import Ledger
-from benchmarks.figures import Spread, jain, percentile
+from benchmarks.figures import Spread, jain, percentile, ratios
 from benchmarks.outbox_contestant import OutboxContestant, OutboxDeployment
 from benchmarks.outbox_stage import tenant_names
 from benchmarks.rounds import Field
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
     from benchmarks.rounds import Running
 
-TENANTS = 100
-LARGE, QUICK_LARGE = 100_000, 20_000
+TENANTS, QUICK_TENANTS = 100, 30
+LARGE, QUICK_LARGE = 100_000, 10_000
 SMALL_JOBS = 10
 WINDOWS = (0.02, 0.05, 0.1)
 """After which part of all due effects is looked; the last is the index that is told."""
@@ -57,15 +57,16 @@ class Burst:
 def run(bench: Bench) -> Outcome:
     """Measure bursts beside the large tenant and without it, in turn."""
     large = bench.size(LARGE, QUICK_LARGE)
-    contestants = [OutboxContestant(name=name, tenants=TENANTS) for name in (BESIDE, ALONE)]
+    tenants = bench.size(TENANTS, QUICK_TENANTS)
+    contestants = [OutboxContestant(name=name, tenants=tenants) for name in (BESIDE, ALONE)]
     bursts: dict[str, list[Burst]] = {BESIDE: [], ALONE: []}
     with Field(bench, contestants, PROCESSES) as deployed:
         for name in bursts:
-            deployed.guarded(name, lambda one: one.measure(TENANTS, ()))
+            deployed.guarded(name, lambda one: one.measure(tenants, ()))
         for number_of_round in range(bench.rounds):
             for name, into in bursts.items():
                 size = large if name == BESIDE else 0
-                deployed.guarded(name, partial(_burst, size, into))
+                deployed.guarded(name, partial(_burst, tenants, size, into))
             bench.tell(f"  round {number_of_round + 1} of {bench.rounds}")
         if deployed.failed:
             raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in deployed.failed.items()))
@@ -75,10 +76,10 @@ def run(bench: Bench) -> Outcome:
     indexes = {
         str(part): [_index(burst, large, starts[BESIDE], others, part) for burst in bursts[BESIDE]] for part in WINDOWS
     }
-    return _outcome(large, waits, indexes)
+    return _outcome(f"One tenant with {large:,} due, {tenants - 1} with {SMALL_JOBS} each", waits, indexes)
 
 
-def _outcome(large: int, waits: dict[str, list[list[float]]], indexes: dict[str, list[float]]) -> Outcome:
+def _outcome(title: str, waits: dict[str, list[list[float]]], indexes: dict[str, list[float]]) -> Outcome:
     figures: dict[str, Any] = {"jain": Spread.of(indexes[str(WINDOWS[-1])]).document()}
     figures["jain_by_window"] = {part: Spread.of(values).document() for part, values in indexes.items()}
     rows = []
@@ -87,19 +88,21 @@ def _outcome(large: int, waits: dict[str, list[list[float]]], indexes: dict[str,
         worst = Spread.of([percentile(values, 0.99) for values in rounds])
         figures[name] = {"median": middle.document(), "p99": worst.document()}
         rows.append([name, middle.text(), worst.text()])
-    note = "Jain's index, " + ", ".join(
+    slower = ratios(figures[BESIDE]["p99"]["values"], figures[ALONE]["p99"]["values"])
+    figures["slower"] = slower.document()
+    note = f"The small ones' p99 beside the large tenant is {slower.text()} times that without it. Jain's index, "
+    note += ", ".join(
         f"after {float(part):.0%} of all due effects: {Spread.of(values).text()}" for part, values in indexes.items()
     )
-    title = f"One tenant with {large:,} due, 99 with {SMALL_JOBS} each"
-    columns = ("the 99 small ones", "wait for their last bot, s: median", "p99")
+    columns = ("the small ones", "wait for their last bot, s: median", "p99")
     return Outcome(figures, [Table(title, columns, rows, note)])
 
 
-def _burst(large: int, into: list[Burst], one: Running) -> None:
+def _burst(tenants: int, large: int, into: list[Burst], one: Running) -> None:
     deployment = one.deployment
     if not isinstance(deployment, OutboxDeployment):
         raise TypeError("bursts are the outbox's own")
-    big, *small = tenant_names(TENANTS)
+    big, *small = tenant_names(tenants)
     waiting = one.enqueued - one.tally.look()
     if large > waiting:
         deployment.stage.append(one.skip(large - waiting), large - waiting, big)

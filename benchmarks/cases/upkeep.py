@@ -139,11 +139,10 @@ def _killed(bench: Bench, jobs: int) -> dict[str, float]:
             time.sleep(0.01)
         stage = deployment.stage
         worker = next(process for process in stage.running if process.name == "worker")
+        claimed = _halted_with_claims(stage, worker.pid)
         worker.kill()
         killed = time.time()
         stage.forget(worker)
-        time.sleep(2 * FLUSHED_S)
-        claimed = deployment.stage.count(["claimed"])
         last = one.tally.look()
         stage.start_worker(PROCESSES)
         ready = time.time() - killed
@@ -166,7 +165,22 @@ def _killed(bench: Bench, jobs: int) -> dict[str, float]:
         }
 
 
-FLUSHED_S = 0.1
+def _halted_with_claims(stage: OutboxStage, pid: int) -> int:
+    """Halt a worker, all its processes, at a moment when it holds claims; return how many rows it holds."""
+    root = psutil.Process(pid)
+    give_up = time.monotonic() + LONGEST_S
+    while time.monotonic() < give_up:
+        halted = [root, *root.children(recursive=True)]
+        for process in halted:
+            process.suspend()
+        if claimed := stage.count(["claimed"]):
+            return claimed
+        for process in halted:
+            process.resume()
+        time.sleep(0.01)
+    raise TimeoutError("the worker was never seen to hold a claim")
+
+
 LONGEST_S = 180.0
 """No lease and no slot of a dead worker is held for longer."""
 
