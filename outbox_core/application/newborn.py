@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from outbox_core.application.known import Known
+from outbox_core.application.known import Known, may_be_made_again
 from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.patience import patiently
 from outbox_core.domain.effect import DEAD_EVENT, Claim, Hold
@@ -54,7 +54,11 @@ class Newborn:
 
         They will be stamped with `now`, the server's time at the read of the cursor.
         """
-        chosen = [row for row in batch.rows if row.kind != DEAD_EVENT][: self._runtime.limits.claim_batch]
+        events = {entry.event_id: entry for entry in entries if isinstance(entry, Event)}
+        # Of a row that may have been there before a claim asks for its finished run, and a turn does not.
+        again = {event_id for event_id, event in events.items() if may_be_made_again(event, now)}
+        rows = [row for row in batch.rows if row.kind != DEAD_EVENT and row.event_id not in again]
+        chosen = rows[: self._runtime.limits.claim_batch]
         if not chosen or not self._take_slot():
             return batch.rows
         held = {row.effect_id: replace(row, hold=self._hold) for row in chosen}
@@ -64,7 +68,7 @@ class Newborn:
         self._known = Known(
             finished=frozenset(),  # What has never been claimed has no run.
             rules={rule.sub_id: rule for rule in batch.rules if rule.sub_id in launched},
-            events={entry.event_id: entry for entry in entries if isinstance(entry, Event)},
+            events=events,
             bindings=batch.bindings,
         )
         return [held.get(row.effect_id, row) for row in batch.rows]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from outbox_core.domain import effect_lifecycle as lifecycle
 from outbox_core.domain.errors import TransientError
 from outbox_core.domain.poison import Poison
 from outbox_core.ports.drain_progress import JOURNAL_ITEMS, JournalEntry
-from tests.harness.examples import claim, done, materialize, run_record
+from tests.harness.examples import by_edge, claim, done, materialize, run_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,16 +20,6 @@ if TYPE_CHECKING:
     from tests.harness.on_mongo import MongoHarness
 
 LEASE = timedelta(seconds=60)
-
-
-@pytest.fixture
-def second_update_fails(mongo_harness: MongoHarness) -> Iterator[None]:
-    """The first update command happens, every later one is refused for the moment."""
-    admin = mongo_harness.database.client.admin
-    data = {"failCommands": ["update"], "errorCode": 50}
-    admin.command("configureFailPoint", "failCommand", mode={"skip": 1}, data=data)
-    yield
-    admin.command("configureFailPoint", "failCommand", mode="off")
 
 
 @pytest.fixture
@@ -41,32 +33,47 @@ def no_insert_happens(mongo_harness: MongoHarness) -> Iterator[None]:
 
 
 @pytest.mark.promise("E37")
-def test_a_run_is_recorded_before_its_row_is_done(mongo_harness: MongoHarness, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("tried_before", [False, True], ids=["the first try", "a retry"])
+def test_a_run_is_recorded_before_its_row_is_done(mongo_harness: MongoHarness, tried_before: bool) -> None:  # noqa: FBT001 - a case
     """A death between the two leaves a run that the next claim recognises, never a done row without its record."""
     (effect_id,) = materialize(mongo_harness.acme, 1, now=mongo_harness.now())
     held = claim(mongo_harness.acme, 1, LEASE)
-    request.getfixturevalue("second_update_fails")
-    with pytest.raises(TransientError):
-        mongo_harness.acme.effects.settle(held, {effect_id: done(run_record(mongo_harness.now()))})
+    if tried_before:
+        failed = replace(by_edge(lifecycle.RETRY), run=run_record(mongo_harness.now(), error="boom"))
+        mongo_harness.acme.effects.settle(held, {effect_id: failed})
+        held = claim(mongo_harness.acme, 1, LEASE)
+    admin = mongo_harness.database.client.admin
+    # The record of a first try is an insert; that of a later one an update, which happens, the next one does not.
+    data = {"failCommands": ["update"], "errorCode": 50}
+    admin.command("configureFailPoint", "failCommand", mode={"skip": 1} if tried_before else "alwaysOn", data=data)
+    try:
+        with pytest.raises(TransientError):
+            mongo_harness.acme.effects.settle(held, {effect_id: done(run_record(mongo_harness.now()))})
+    finally:
+        admin.command("configureFailPoint", "failCommand", mode="off")
     assert mongo_harness.row(effect_id)["state"] == "claimed"
     assert mongo_harness.acme.effects.finished_runs([effect_id]) == {effect_id}
 
 
 @pytest.mark.promise("E37", "E12")
-def test_a_run_that_reached_no_majority_settles_no_row(mongo_harness: MongoHarness) -> None:
+@pytest.mark.parametrize("command", ["insert", "update"])
+def test_a_run_that_reached_no_majority_settles_no_row(mongo_harness: MongoHarness, command: str) -> None:
     """A newer claim's record refuses the one, the other was written: only the write-concern error tells."""
     ids = materialize(mongo_harness.acme, 2, now=mongo_harness.now())
     held = claim(mongo_harness.acme, 2, LEASE)
     mongo_harness.put_raw("runs", {"_id": ids[0], "tenant_id": "acme", "claims": 9, "claim_id": "newer"})
     admin = mongo_harness.database.client.admin
-    data = {"failCommands": ["update"], "writeConcernError": {"code": 64, "errmsg": "placed by a test"}}
+    data = {"failCommands": [command], "writeConcernError": {"code": 64, "errmsg": "placed by a test"}}
     admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
+    settlements = dict.fromkeys(ids, done(run_record(mongo_harness.now())))
     try:
         with pytest.raises(TransientError):
-            mongo_harness.acme.effects.settle(held, dict.fromkeys(ids, done(run_record(mongo_harness.now()))))
+            mongo_harness.acme.effects.settle(held, settlements)
     finally:
         admin.command("configureFailPoint", "failCommand", mode="off")
     assert {row["state"] for row in mongo_harness.raw("trigger_effects")} == {"claimed"}
+    assert mongo_harness.acme.effects.settle(held, settlements).owned == set(ids)
+    assert [run["claims"] for run in mongo_harness.raw("runs")] == [9, 1]
 
 
 @pytest.mark.promise("E12")

@@ -94,7 +94,8 @@ def over(row: Document, edge: Edge, now: datetime, values: Values) -> Document: 
         moved.update(
             claim_id=values.claim_id,
             claimed_by=values.worker,
-            claims=count_of(row, "claims") + 1,
+            # A count that cannot be read may hide an earlier claim, and a first one asks for no finished run.
+            claims=count_of(row, "claims", unreadable=1) + 1,
         )
     if edge.due_at is Flag.SET:
         moved["due_at"] = row["not_before"]
@@ -137,10 +138,10 @@ def due_time(row: Document) -> datetime | None:
     return due if row.get("state") in LIVE and isinstance(due, datetime) else None
 
 
-def count_of(row: Document, name: str) -> int:
-    """Return a count; what is none counts as 0, so that a broken row can be claimed, and parked, like any other."""
+def count_of(row: Document, name: str, unreadable: int = 0) -> int:
+    """Return a count; what is none has a default, so that a broken row can be claimed, and parked, like any other."""
     value = row.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) else unreadable
 
 
 def effect_of(row: Document) -> Effect:

@@ -63,7 +63,8 @@ def edge_update(edge: Edge, values: Values) -> list[dict[str, Any]]:
         fields |= {
             "claim_id": {"$literal": values.claim_id},
             "claimed_by": {"$literal": values.worker},
-            "claims": _plus_one("claims"),
+            # A count that cannot be read may hide an earlier claim, and a first one asks for no finished run.
+            "claims": _plus_one("claims", unreadable=1),
         }
     if edge.due_at is Flag.SET:
         fields["due_at"] = "$not_before"
@@ -103,6 +104,6 @@ def _not_before(edge: Edge, values: Values) -> Any:  # noqa: ANN401 - an aggrega
             return ahead if edge.fence is Fence.MINT else {"$max": ["$not_before", ahead]}
 
 
-def _plus_one(field: str) -> dict[str, Any]:
+def _plus_one(field: str, unreadable: int = 0) -> dict[str, Any]:
     """Add one to a count; a count that is no number must not fail its neighbours' write, so it starts anew."""
-    return {"$add": [{"$cond": [{"$isNumber": f"${field}"}, f"${field}", 0]}, 1]}
+    return {"$add": [{"$cond": [{"$isNumber": f"${field}"}, f"${field}", unreadable]}, 1]}

@@ -98,31 +98,39 @@ def new_row_document(effect: NewEffect, now: datetime) -> dict[str, Any]:
     }
 
 
-def run_update(tenant_id: str, effect_id: str, claims: int, claim: Claim, run: RunRecord) -> UpdateOne:
+def run_document(tenant_id: str, effect: Effect, claim: Claim, run: RunRecord) -> dict[str, Any]:
+    """Return the stored form of a run record."""
+    return {"_id": effect.effect_id, "tenant_id": tenant_id, **_told_of(effect, claim, run)}
+
+
+def run_update(tenant_id: str, effect: Effect, claim: Claim, run: RunRecord) -> UpdateOne:
     """Return the write of a run record that only a newer or the same claim may do.
 
     Over a record of a newer claim the upsert meets its `_id` and is refused: a duplicate key.
     """
-    keeps = run.result is None or json_bytes(run.result, "the result") <= MAX_RESULT_BYTES
+    claims = effect.claims
     return UpdateOne(
         {
-            "_id": effect_id,
+            "_id": effect.effect_id,
             "tenant_id": tenant_id,
             "$or": [{"claims": {"$lt": claims}}, {"claims": claims, "claim_id": claim.claim_id}],
         },
-        {
-            "$set": {
-                "claims": claims,
-                "claim_id": claim.claim_id,
-                "claimed_by": claim.worker,
-                "bot_id": run.bot_id,
-                "args": dict(run.args),
-                "started_at": run.started_at,
-                "finished_at": run.finished_at,
-                "result": run.result if keeps else None,
-                "result_dropped": not keeps,
-                "error": run.error,
-            }
-        },
+        {"$set": _told_of(effect, claim, run)},
         upsert=True,
     )
+
+
+def _told_of(effect: Effect, claim: Claim, run: RunRecord) -> dict[str, Any]:
+    keeps = run.result is None or json_bytes(run.result, "the result") <= MAX_RESULT_BYTES
+    return {
+        "claims": effect.claims,
+        "claim_id": claim.claim_id,
+        "claimed_by": claim.worker,
+        "bot_id": run.bot_id,
+        "args": dict(run.args),
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "result": run.result if keeps else None,
+        "result_dropped": not keeps,
+        "error": run.error,
+    }

@@ -95,7 +95,6 @@ _PATIENCE = 60.0
 _OF_EVERY_USE = {
     "slots.take",
     "slots.give_back",
-    "effects.finished_runs",
     "subscriptions.get",
     "log.get",
     "consumers.look",
