@@ -39,6 +39,7 @@ def execute_effect(store: TenantStore, runtime: Runtime, hand: Hand, effect: Eff
     Never raises for what a bot does; ClaimLostError says that the row is another's, and that nothing was written.
     Source: the execution of the effect outbox decision, docs/decisions/0001.
     """
+    began = runtime.clock.monotonic()
     try:
         outcome = _outcome(store, runtime, hand, effect, known)
     except ClaimLostError:
@@ -50,6 +51,8 @@ def execute_effect(store: TenantStore, runtime: Runtime, hand: Hand, effect: Eff
         outcome = contended(runtime, effect, hand.server_now(), error)
     except OutboxError as error:
         outcome = Failed(f"{type(error).__name__}: {error}")
+    finally:
+        runtime.pace.note(effect.tenant_id, effect.bot_id or effect.kind, runtime.clock.monotonic() - began)
     if outcome is None:
         return None
     if isinstance(outcome, PassedOver):

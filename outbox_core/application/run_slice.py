@@ -67,8 +67,11 @@ def _work(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) 
     limits, clock = runtime.limits, runtime.clock
     slice_seconds = limits.slice_time.total_seconds()
     ends = clock.monotonic() + slice_seconds
+    crowded = False
     while not runtime.stopping():
-        claim = store.effects.claim_due(limits.claim_batch, worker=runtime.worker, lease=limits.effect_lease)
+        rows = runtime.pace.rows(store.tenant_id, limits.claim_batch, limits.slice_time)
+        claim = store.effects.claim_due(rows, worker=runtime.worker, lease=limits.effect_lease, crowded=crowded)
+        crowded = claim.lost > 0
         report.more = claim.more or claim.parked > 0
         if claim.effects:
             report.claimed += len(claim.effects)

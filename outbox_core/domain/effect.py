@@ -148,7 +148,8 @@ class Claim:
     """Rows taken under one fresh `claim_id`; every later write filters on it.
 
     `claimed_at` is the server's time at the claim. `lease_ends` is the worker's own idea of the lease's end, on its
-    monotonic clock, from the moment the claim was sent. `more` says that other rows were due as well.
+    monotonic clock, from the moment the claim was sent. `more` says that other rows were due as well; `lost` counts
+    those that were chosen and that other claims took meanwhile.
     """
 
     claim_id: str
@@ -158,6 +159,7 @@ class Claim:
     lease_ends: float
     more: bool
     parked: int = 0
+    lost: int = 0
 
     def __post_init__(self) -> None:
         if not self.claim_id:

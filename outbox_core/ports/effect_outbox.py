@@ -40,12 +40,15 @@ class EffectOutbox(Protocol):
         """
         ...
 
-    def claim_due(self, limit: int, *, worker: str, lease: timedelta) -> Claim:
+    def claim_due(self, limit: int, *, worker: str, lease: timedelta, crowded: bool = False) -> Claim:
         """Take up to `limit` due rows in due order under a fresh claim_id.
 
         Pending and lease-over rows stand in one order. Where the oldest is lease-over or runs alone it is taken by
-        itself, else the batch is filled from the others. A row that does not decode parks and does not stop the
-        rest; where nothing is due one that never could be is looked for and parked (`Claim.parked` counts both).
+        itself, else the batch is filled from the others. `crowded` says that others claim from the same line, so that
+        this claim does not fight them for each row: where four times `limit` are due it takes the oldest eighth of a
+        batch and a sample of the rest; `Claim.lost` tells of such a fight. A row that does not decode parks and does
+        not stop the rest; where nothing is due one that never could be is looked for and parked (`Claim.parked` counts
+        both).
         A claim whose answer was lost is found again before this returns (E43).
         """
         ...

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from outbox_core.domain.limits import Limits
+from outbox_core.domain.pace import Pace
 from outbox_core.domain.rarely import Rarely
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Runtime:
     """The surroundings of a use case.
 
     `worker` names this process in rows, `writer` in lifecycle events; `stopping` says that it shuts down; `said` keeps
-    alarms from repeating.
+    alarms from repeating; `pace` tells how many rows fit into a slice.
     """
 
     clock: Clock
@@ -161,6 +162,7 @@ class Runtime:
     interrupt: Interrupt = field(default_factory=NoInterrupt)
     limits: Limits = field(default_factory=Limits)
     said: Rarely = field(default_factory=Rarely)
+    pace: Pace = field(default_factory=Pace)
     worker: str = "local"
     writer: str = "local"
     stopping: Callable[[], bool] = _never

@@ -172,6 +172,77 @@ def test_no_more_is_claimed_than_asked_for_and_the_oldest_first(harness: Harness
     assert (ids_of(rest), rest.more) == (["acme|e3|sub", "acme|e2|sub", "acme|e1|sub"], False)
 
 
+def stand_in_line(harness: Harness, count: int) -> list[str]:
+    """Materialize rows of one due time whose ids stand in the order of their birth."""
+    effects = [new_effect(number, event_id=f"e{number:03d}") for number in range(count)]
+    harness.acme.effects.materialize(effects, harness.now())
+    return [effect.effect_id for effect in effects]
+
+
+@pytest.mark.promise("E30")
+def test_a_claim_in_a_crowd_takes_the_oldest_eighth_and_a_sample_that_others_draw_differently(harness: Harness) -> None:
+    written = stand_in_line(harness, 200)
+    first, second = (claim(harness.acme, 40, LEASE, crowded=True) for _ in range(2))
+    places = [written.index(effect_id) for effect_id in ids_of(first)]
+    assert (len(places), places[:5]) == (40, [0, 1, 2, 3, 4])
+    assert (places == sorted(places), places != list(range(40)), max(places) < 160) == (True, True, True)
+    left = [effect_id for effect_id in written if effect_id not in ids_of(first)]
+    assert ids_of(second)[:5] == left[:5]
+    assert [left.index(effect_id) for effect_id in ids_of(second)] != places
+    assert (first.more, second.more, first.lost, second.lost) == (True, True, 0, 0)
+
+
+@pytest.mark.promise("E30")
+def test_where_few_rows_are_due_a_claim_in_a_crowd_keeps_their_order(harness: Harness) -> None:
+    written = stand_in_line(harness, 159)
+    assert ids_of(claim(harness.acme, 40, LEASE, crowded=True)) == written[:40]
+    assert ids_of(claim(harness.acme, 1, LEASE, crowded=True)) == written[40:41]
+
+
+@pytest.mark.promise("E30", "E40")
+def test_neither_a_retry_nor_a_lease_that_is_over_waits_for_ever_in_a_crowd(harness: Harness) -> None:
+    """A steady stream keeps the line as long as it is; each claim takes its head, so every row comes to stand there."""
+    (stuck,) = materialize(harness.acme, 1, now=harness.now())
+    claim(harness.acme, 1, LEASE)
+    harness.advance(OVER)
+    (retry,) = materialize(harness.acme, 1, now=harness.now(), first=2)
+    held = claim(harness.acme, 1, LEASE)
+    while ids_of(held) != [retry]:
+        harness.acme.effects.release(held, ids_of(held))
+        harness.change("trigger_effects", stuck, not_before=harness.now() + timedelta(seconds=1))
+        held = claim(harness.acme, 1, LEASE)
+    harness.acme.effects.settle(held, {retry: by_edge(lifecycle.RETRY, timedelta(seconds=1))})
+    materialize(harness.acme, 40, now=harness.now() - timedelta(minutes=1), first=100)
+    harness.advance(timedelta(seconds=2))
+    taken: list[str] = []
+    for round_number in range(2, 40):
+        materialize(harness.acme, 16, now=harness.now(), first=100 * round_number)
+        taken += ids_of(claim(harness.acme, 8, LEASE, crowded=True))
+        if {stuck, retry} <= set(taken):
+            break
+    assert {stuck, retry} <= set(taken)
+
+
+@pytest.mark.promise("E28")
+def test_in_a_crowd_too_a_row_whose_lease_is_over_is_claimed_by_itself_and_shares_no_batch(harness: Harness) -> None:
+    written = materialize(harness.acme, 3, now=harness.now())
+    claim(harness.acme, 3, LEASE)
+    harness.advance(OVER)
+    fresh = materialize(harness.acme, 60, now=harness.now(), first=10)
+    harness.change("trigger_effects", fresh[0], not_before=harness.now() - timedelta(hours=1))
+    assert not set(ids_of(claim(harness.acme, 8, LEASE, crowded=True))) & set(written)
+    for _ in written:
+        alone = claim(harness.acme, 8, LEASE, crowded=True)
+        assert (len(alone.effects), set(ids_of(alone)) <= set(written), alone.more) == (1, True, True)
+
+
+@pytest.mark.parametrize(("due", "more"), [(3, False), (4, True)])
+def test_a_claim_says_exactly_whether_others_are_due(harness: Harness, due: int, more: bool) -> None:  # noqa: FBT001 - a case
+    materialize(harness.acme, due, now=harness.now())
+    held = claim(harness.acme, 3, LEASE)
+    assert (len(held.effects), held.more) == (3, more)
+
+
 def test_a_row_that_is_not_due_yet_is_left(harness: Harness) -> None:
     materialize(harness.acme, 1, now=harness.now() + timedelta(minutes=1))
     nothing = claim(harness.acme, 10, LEASE)
@@ -348,12 +419,13 @@ def test_pages_full_of_broken_rows_hide_no_later_one(harness: Harness) -> None:
     assert harness.acme.effects.counts() == {"failed": 9, "claimed": 1}
 
 
-@pytest.mark.promise("E45")
+@pytest.mark.promise("E45", "E37")
 def test_a_malformed_count_of_claims_does_not_stop_a_claim(harness: Harness) -> None:
+    """It may hide an earlier claim, and so a run that finished: it is not taken for a first one."""
     materialize(harness.acme, 2, now=harness.now())
     harness.change("trigger_effects", "acme|e1|sub", claims="many")
     held = claim(harness.acme, 10, LEASE)
-    assert [effect.claims for effect in held.effects] == [1, 1]
+    assert [effect.claims for effect in held.effects] == [2, 1]
 
 
 @pytest.mark.promise("E12", "E45")
@@ -397,7 +469,7 @@ def test_a_row_of_an_older_version_is_a_launch_with_defaults_and_keeps_what_is_n
     harness.put_raw("trigger_effects", {**kept, "of_a_later_version": {"x": [1]}})
     held = claim(harness.acme, 10, LEASE)
     (effect,) = held.effects
-    assert (effect.kind, effect.attempts, effect.claims, effect.trace) == ("launch", 0, 1, {})
+    assert (effect.kind, effect.attempts, effect.claims, effect.trace) == ("launch", 0, 2, {})
     assert effect.waiting_since is None
     harness.acme.effects.release(held, [effect.effect_id])
     again = claim(harness.acme, 10, LEASE)

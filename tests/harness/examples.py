@@ -81,8 +81,10 @@ def materialize(store: TenantStore, count: int, *, now: datetime, first: int = 1
     return [effect.effect_id for effect in effects]
 
 
-def claim(store: TenantStore, limit: int, lease: timedelta, worker: str = "worker-1") -> Claim:
-    return store.effects.claim_due(limit, worker=worker, lease=lease)
+def claim(
+    store: TenantStore, limit: int, lease: timedelta, worker: str = "worker-1", *, crowded: bool = False
+) -> Claim:
+    return store.effects.claim_due(limit, worker=worker, lease=lease, crowded=crowded)
 
 
 def ids_of(claimed: Claim) -> list[str]:

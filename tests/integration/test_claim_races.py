@@ -41,6 +41,8 @@ def test_of_two_claims_that_read_one_due_row_the_first_to_write_has_it(
     ids = materialize(mongo_harness.acme, 3, now=mongo_harness.now())
     mine, rivals = claim_that_a_rival_forestalls(mongo_harness, monkeypatch)
     assert (ids_of(mine), ids_of(rivals)) == ([], ids)
+    # Which tells the slow one to stand aside of the head of the line the next time.
+    assert (mine.lost, rivals.lost) == (3, 0)
     assert {row["claim_id"] for row in mongo_harness.raw("trigger_effects")} == {rivals.claim_id}
 
 

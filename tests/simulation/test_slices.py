@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from outbox_core.application.add_subscription import add_subscription
 from outbox_core.application.drain_tenant import Step
 from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.run_slice import run_slice
+from outbox_core.application.run_turn import run_turn
 from outbox_core.domain.bot import Bot
 from outbox_core.domain.errors import (
     ClaimLostError,
@@ -25,6 +27,8 @@ from outbox_core.domain.errors import (
     UnclearCommitError,
 )
 from outbox_core.domain.identity import join_key
+from outbox_core.domain.limits import DONE_TTL
+from outbox_core.domain.pace import Pace
 from outbox_core.ports.slots import Lane
 from tests.harness.base import ACME, OTHER
 from tests.harness.examples import append as append_raw
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from outbox_core.domain.bot import Run
     from outbox_core.domain.effect import Claim
     from tests.harness.base import Harness
+    from tests.harness.twin import TwinHarness
 
 LEASE = timedelta(seconds=60)
 
@@ -201,6 +206,8 @@ def test_a_rule_that_was_removed_disabled_or_edited_drops_what_is_queued_with_it
 @pytest.mark.parametrize("call", ["subscriptions.get", "log.get", "effects.finished_runs"])
 def test_a_read_that_fails_before_the_run_gives_the_rows_back_at_no_cost(harness: Harness, call: str) -> None:
     (effect_id,) = owed(harness, "a")
+    # A row that was claimed before: of a first claim nobody asks for a finished run.
+    harness.acme.effects.release(claim(harness.acme, 1, LEASE), [effect_id])
     runs: Counter[str] = Counter()
     runtime = harness.runtime({"bot": counting(runs)})
     with pytest.raises(TransientError):
@@ -399,6 +406,44 @@ def test_a_launch_whose_run_finished_is_recognised_and_not_repeated(harness: Har
 
 
 @pytest.mark.promise("E37")
+def test_a_first_claim_asks_for_no_finished_run_and_any_other_does(harness: Harness) -> None:
+    owed(harness, "a", "b")
+    watched = FaultyStore(harness.store)
+    runtime = harness.runtime({"bot": raising(ValueError("no"))})
+    run_slice(watched.tenant(ACME), runtime)
+    assert "effects.finished_runs" not in watched.calls
+    harness.advance(timedelta(seconds=30))
+    run_slice(watched.tenant(ACME), runtime)
+    assert watched.calls.count("effects.finished_runs") == 1
+
+
+@pytest.mark.promise("E37", "E39")
+@pytest.mark.parametrize("lost", ["the row, for a drain", "the row, for a turn", "the row's count of claims"])
+def test_a_finished_run_is_recognised_although_its_row_does_not_tell_of_it(harness: Harness, lost: str) -> None:
+    """A week after it is done a row leaves, and where a cursor was lost the log is drained again: its run is there."""
+    (effect_id,) = owed(harness, "a")
+    runs: Counter[str] = Counter()
+    runtime = harness.runtime({"bot": counting(runs)})
+    run_whole(harness.acme, runtime)
+    if lost == "the row's count of claims":
+        harness.change("trigger_effects", effect_id, state="pending", claims=None, done_at=None)
+        harness.advance(LEASE + timedelta(seconds=1))
+    else:
+        harness.advance(DONE_TTL + timedelta(minutes=1))
+        harness.expire_now()
+        assert harness.raw("trigger_effects") == []
+        harness.change("trigger_cursors", ACME, seq=0)
+        if lost == "the row, for a turn":
+            run_turn(harness.acme, runtime)
+        else:
+            drain_whole(harness.acme, harness.runtime())
+    harness.change("tenant_slots", ACME, slice=[])
+    run_whole(harness.acme, runtime)
+    row = harness.acme.effects.get(effect_id)
+    assert (row["state"], row["outcome"], runs["a"]) == ("done", "delivered", 1)
+
+
+@pytest.mark.promise("E37")
 @pytest.mark.scenario(57, 63)
 def test_write_conflicts_of_a_transactional_bot_spend_no_attempt(harness: Harness) -> None:
     runs: Counter[str] = Counter()
@@ -581,6 +626,23 @@ def test_a_slices_end_gives_back_what_one_long_bot_would_hold(harness: Harness) 
 
 
 @pytest.mark.promise("E41")
+def test_a_claim_takes_about_as_many_rows_of_slow_bots_as_its_slice_can_run(twin: TwinHarness) -> None:
+    """What is claimed and given back at each slice's end costs a claim each time: of 200 rows about 20 run."""
+    owed(twin, *(f"e{number:03d}" for number in range(300)))
+    slow = twin.runtime({"bot": lambda _: twin.advance(timedelta(milliseconds=50))})
+    claimed = []
+    while "pending" in states(twin).values():
+        twin.change("tenant_slots", ACME, slice=[])
+        report = run_slice(twin.acme, slow)
+        assert report is not None
+        claimed.append(report.claimed)
+    # The first claim of all cannot know, and takes a whole batch.
+    assert (claimed[0], sum(claimed)) == (200, 300)
+    assert max(claimed[1:]) <= 40
+    assert set(states(twin).values()) == {"done"}
+
+
+@pytest.mark.promise("E41")
 @pytest.mark.parametrize("when", list(When))
 def test_a_release_that_fails_is_sent_again_so_that_no_row_waits_for_its_lease(harness: Harness, when: When) -> None:
     """A failover at a slice's end, or at a shutdown, would cost each row of the batch an attempt."""
@@ -607,7 +669,8 @@ def test_a_release_that_fails_is_sent_again_so_that_no_row_waits_for_its_lease(h
     going.clear()
     failing = FaultyStore(harness.store, transient_at("effects.release", when, times=2))
     stop.clear()
-    run_slice(failing.tenant(ACME), runtime)
+    # Another process, for which these rows are not slow ones yet, of which it would claim one alone.
+    run_slice(failing.tenant(ACME), replace(runtime, pace=Pace()))
     assert failing.struck
     rows = harness.raw("trigger_effects", tenant_id=ACME)
     assert Counter((row["state"], row["attempts"]) for row in rows) == {("done", 0): 2, ("pending", 0): 3}

@@ -12,6 +12,7 @@ from outbox_core.adapters.memory.documents import storable_document
 from outbox_core.adapters.memory.effect_rows import Values, born, due_time, effect_of, may_take, over
 from outbox_core.adapters.memory.transactions import inside
 from outbox_core.domain import effect_lifecycle as lifecycle
+from outbox_core.domain.claim_order import looked_at, taken
 from outbox_core.domain.effect import Claim, bounded
 from outbox_core.domain.effect_lifecycle import State
 from outbox_core.domain.errors import (
@@ -60,14 +61,14 @@ class MemoryEffectOutbox:
         with self._database.lock:
             return frozenset(row["_id"] for row in rows if self._database.insert(_EFFECTS, row) is None)
 
-    def claim_due(self, limit: int, *, worker: str, lease: timedelta) -> Claim:
+    def claim_due(self, limit: int, *, worker: str, lease: timedelta, crowded: bool = False) -> Claim:
         """See the port."""
         values = Values(claim_id=self._entropy.token(), worker=worker, duration=lease)
         lease_ends = self._clock.monotonic() + lease.total_seconds()
         with self._database.lock:
             now = self._database.clock.now()
             self._database.expire(now)
-            chosen, more = self._candidates(limit, now)
+            chosen, more = self._candidates(limit, now, values.claim_id, crowded=crowded)
             claimed = [self._claim(row, now, values) for row in chosen]
             effects = sorted(
                 (e for e in claimed if e is not None), key=lambda effect: (effect.due_at, effect.effect_id)
@@ -133,7 +134,7 @@ class MemoryEffectOutbox:
     def is_due(self) -> bool:
         """See the port."""
         with self._database.lock:
-            return bool(self._candidates(1, self._database.clock.now())[0])
+            return bool(self._due(self._database.clock.now()))
 
     def next_due(self) -> datetime | None:
         """See the port."""
@@ -210,14 +211,22 @@ class MemoryEffectOutbox:
         run = self._database.get(_RUNS, effect_id, opened)
         return run if run is not None and run.get("tenant_id") == self._tenant_id else None
 
-    def _candidates(self, limit: int, now: datetime) -> tuple[Sequence[Document], bool]:
-        """Return what one claim takes of the oldest `limit` due rows, and whether other rows may be due as well."""
+    def _due(self, now: datetime) -> Sequence[Document]:
+        """Return the due rows in due order."""
         takes = (lifecycle.CLAIM, lifecycle.RECLAIM)
         due = [row for row in self._own() if any(may_take(row, edge, now) for edge in takes)]
         due.sort(key=lambda row: row["not_before"])  # Of one time, in the order of their birth.
-        candidates = due[:limit]
-        chosen = _choose(candidates) if candidates else []
-        return chosen, len(candidates) == limit or len(chosen) < len(candidates)
+        return due
+
+    def _candidates(
+        self, limit: int, now: datetime, claim_id: str, *, crowded: bool
+    ) -> tuple[Sequence[Document], bool]:
+        """Return what one claim takes of the oldest due rows, and whether other rows are due as well."""
+        window = looked_at(limit, crowded=crowded)
+        candidates = self._due(now)[:window]
+        shared = _choose(candidates) if candidates else []
+        chosen = taken(shared, limit, claim_id, crowded=crowded and len(candidates) == window)
+        return chosen, len(chosen) < len(candidates)
 
     def _claim(self, row: Document, now: datetime, values: Values) -> Effect | None:
         """Claim a row; None where it is malformed and was parked under its fence."""

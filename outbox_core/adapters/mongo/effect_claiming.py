@@ -20,6 +20,7 @@ from outbox_core.adapters.mongo.effect_documents import launch_of
 from outbox_core.adapters.mongo.effect_rows import BY_ID, EPOCH, LIVE_STATES, EffectRows
 from outbox_core.adapters.mongo.errors import translated
 from outbox_core.domain import effect_lifecycle as lifecycle
+from outbox_core.domain.claim_order import looked_at, taken
 from outbox_core.domain.effect import Claim, Effect, bounded
 from outbox_core.domain.effect_lifecycle import State
 from outbox_core.domain.errors import (
@@ -41,10 +42,11 @@ _LINEARIZABLE = ReadConcern("linearizable")
 class ClaimingRows(EffectRows):
     """The claim, the renewal and the release."""
 
-    def claim_due(self, limit: int, *, worker: str, lease: timedelta) -> Claim:
+    def claim_due(self, limit: int, *, worker: str, lease: timedelta, crowded: bool = False) -> Claim:
         """See the port."""
         claim_id = self._entropy.token()
-        candidates = self._candidates(limit)
+        window = looked_at(limit, crowded=crowded)
+        candidates = self._candidates(window)
         read_at = self._clock.monotonic()
         if not candidates:
             parked = self._park_unreachable()
@@ -57,7 +59,8 @@ class ClaimingRows(EffectRows):
                 more=False,
                 parked=parked,
             )
-        edge, chosen = _choose(candidates)
+        edge, shared = _choose(candidates)
+        chosen = taken(shared, limit, claim_id, crowded=crowded and len(candidates) == window)
         now = candidates[0]["now"]
         sent_at, unclear = self._clock.monotonic(), False
         update = edge_update(edge, Values(claim_id=claim_id, worker=worker, duration=lease))
@@ -77,8 +80,9 @@ class ClaimingRows(EffectRows):
             effects=tuple(effects),
             claimed_at=now,
             lease_ends=sent_at + lease.total_seconds(),
-            more=len(candidates) == limit or len(chosen) < len(candidates),
+            more=len(chosen) < len(candidates),
             parked=parked,
+            lost=len(chosen) - len(effects) - parked,
         )
 
     def _candidates(self, limit: int) -> list[dict[str, Any]]:
