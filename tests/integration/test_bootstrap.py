@@ -78,15 +78,15 @@ def test_an_append_is_numbered_once_and_only_the_first_of_an_idle_tenant_hints(o
     assert (first.seq, first.duplicate) == (1, False)
     assert (again.seq, again.duplicate) == (1, True)
     assert other.seq > 1
-    assert heard.drains == [("acme", None)]
+    assert heard.turns == [("acme", None)]
 
 
 def test_a_hint_of_the_applications_own_leaves_at_once_and_names_a_tenant(outbox: Outbox, heard: Heard) -> None:
     outbox.hint("acme")
-    assert heard.drains == [("acme", None)]
+    assert heard.turns == [("acme", None)]
     with pytest.raises(InvalidInputError, match="tenant"):
         outbox.hint("two words")
-    assert len(heard.drains) == 1
+    assert len(heard.turns) == 1
 
 
 @pytest.mark.promise("E02")

@@ -19,6 +19,7 @@ from outbox_core.application.offer_slices import offer_slices
 from outbox_core.application.repair_undrained import repair_undrained
 from outbox_core.domain.board import Board, Card
 from outbox_core.domain.limits import Limits
+from outbox_core.ports.drain_progress import JOURNAL_ITEMS
 from tests.harness.examples import subscription
 from tests.harness.lifecycle import begun, tell_many
 from tests.simulation.play import append, drain_whole, run_whole
@@ -196,10 +197,13 @@ def test_running_everything_makes_nothing_that_no_step_made(mongo_harness: Mongo
     store, runtime = mongo_harness.acme, mongo_harness.runtime({"bot": lambda _run: {"ran": True}})
     add_subscription(store, subscription())
     append(store, runtime, "e1", "e2")
+    store.log.fill(store.log.allocate(JOURNAL_ITEMS).seqs)
     with store.transactions.begin() as transaction:
         store.cards.put(Card(tenant_id="acme", card_id="c"), transaction)
         store.boards.put(Board(tenant_id="acme", board_id="b"), transaction)
         transaction.commit()
+    drain_whole(store, runtime)
+    append(store, runtime, "e3")
     drain_whole(store, runtime)
     run_whole(store, runtime)
     for tick in (offer_drains, offer_slices, repair_undrained):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
     from tests.harness.base import Harness
+    from tests.harness.on_mongo import MongoHarness
 
 BOT = {"bot": lambda run: None}  # noqa: ARG005 - a bot's signature
 
@@ -215,3 +216,44 @@ def test_a_steady_stream_of_turns_starves_no_row_that_was_due_before(harness: Ha
     assert [kind for kind, _, _ in harness.hints.sent] == ["slice"]
     run_slice(store, runtime, harness.hints.sent[-1][2])
     assert runs == ["acme|old|s"]
+
+
+@pytest.mark.promise("E15", "E28")
+def test_what_is_made_beside_a_refused_row_is_run_by_the_turn_that_made_it(mongo_harness: MongoHarness) -> None:
+    """The store refuses a row for good by a rule of its own: only then does it tell what it took beside it."""
+    runs: list[str] = []
+    bots = {"bot": lambda run: runs.append(run.effect_id)}
+    store, runtime = mongo_harness.acme, mongo_harness.runtime(bots, poison_ticks=1)
+    for name in ("good", "refused"):
+        add_subscription(store, subscription(name))
+    append(store, runtime, "a", "b")
+    collection = mongo_harness.database["trigger_effects"]
+    rule = {"$or": [{"sub_id": {"$ne": "refused"}}, {"event_id": {"$ne": "b"}}]}
+    collection.database.command("collMod", collection.name, validator=rule)
+    try:
+        report = turn(store, runtime)
+    finally:
+        collection.database.command("collMod", collection.name, validator={})
+    assert sorted(runs) == ["acme|a|good", "acme|a|refused", "acme|b|good"]
+    assert worked(report).settled == 3
+    live = [row for row in mongo_harness.raw("trigger_effects") if row["state"] in {"pending", "claimed"}]
+    assert live == []
+
+
+@pytest.mark.promise("E26", "E27")
+def test_a_turn_that_stalls_beyond_its_lease_runs_and_writes_nothing_more(harness: Harness) -> None:
+    runs: list[str] = []
+    store, runtime = harness.acme, harness.runtime({"bot": lambda run: runs.append(run.effect_id)})
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+
+    def long_after() -> None:
+        harness.advance(runtime.limits.effect_lease + timedelta(seconds=1))
+        run_whole(store, runtime)
+
+    stalls = FaultyStore(harness.store, Fault("progress.commit", When.AFTER, error=None, then=long_after))
+    report = turn(stalls.tenant(ACME), runtime)
+    assert runs == ["acme|a|s"]
+    assert worked(report).settled == 0
+    (row,) = rows_of(harness, ACME).values()
+    assert (row["outcome"], row["claims"], row["attempts"]) == ("delivered", 2, 1)
