@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.cases.all import CASES
 from benchmarks.targets import judged, table
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for part in parts:
         for name in ("cases", "contestants", "failures"):
             whole[name] |= part.get(name, {})
+    order = [case.name for case in CASES]
+    whole["cases"] = dict(sorted(whole["cases"].items(), key=lambda item: order.index(item[0])))
     whole["targets"] = judged(whole["cases"])
     return whole
 

@@ -226,7 +226,10 @@ class Field:
         self._bench.tell(f"  {name}: preparing and starting")
         stack = self._stacks[name] = ExitStack()
         try:
-            self._bench.facts.setdefault(name, _facts_document(contestant.prepare(self._bench.cache)))
+            facts = contestant.prepare(self._bench.cache)
+            # A case's own deployments of the outbox are no contestants.
+            if name in self._bench.contestants:
+                self._bench.facts.setdefault(name, _facts_document(facts))
             folder = stack.enter_context(self._bench.folder(name))
             (folder / "ledger").mkdir()
             with environ({**os.environ, FOLDER: str(folder / "ledger")}):
@@ -238,7 +241,8 @@ class Field:
     def _fail(self, name: str, error: Exception) -> None:
         reason = str(error) if isinstance(error, Unavailable | StalledError) else f"{type(error).__name__}: {error}"
         self.failed[name] = reason
-        self._bench.failures.setdefault(name, reason)
+        if name in self._bench.contestants:
+            self._bench.failures.setdefault(name, reason)
         self._bench.tell(f"  {name} is out: {reason}")
         self.running.pop(name, None)
         self._end(name)
