@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outbox_core.application.patience import patiently
@@ -59,7 +59,7 @@ def append_events(store: TenantStore, runtime: Runtime, events: Sequence[NewEven
 def check_event(event: NewEvent, limits: Limits) -> None:
     """Raise InvalidInputError where an event could not be stored, or is over a limit."""
     what = f"event {event.event_id}"
-    require_json(asdict(event.attributes), f"{what}: the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
+    require_json(event.attributes.document(), f"{what}: the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
     require_json(dict(event.trace), f"{what}: trace", MAX_RULE_ATTRIBUTES_BYTES)
     require_json(dict(event.data), f"{what}: data", limits.max_event_bytes)
     if not all(isinstance(value, str) for value in event.trace.values()):

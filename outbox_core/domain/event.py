@@ -47,6 +47,26 @@ class Attributes:
     reason: str = ""
     run_id: str = ""
 
+    def document(self) -> dict[str, Any]:
+        """Return all of it as JSON; written out, since a general copy of a row's attributes costs ten times as much."""
+        seen = self.snapshot
+        return {
+            "source": self.source,
+            "type": self.type,
+            "action": self.action,
+            "subject": self.subject,
+            "snapshot": {
+                "state": seen.state,
+                "from_state": seen.from_state,
+                "labels": list(seen.labels),
+                "repo": seen.repo,
+                "author": seen.author,
+                "board": seen.board,
+            },
+            "reason": self.reason,
+            "run_id": self.run_id,
+        }
+
     @property
     def observational(self) -> bool:
         """The event reports on a launched run: it launches nothing (E19)."""

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from outbox_core.adapters.mongo.documents import StoredAttributes, attributes_document
+from outbox_core.adapters.mongo.documents import StoredAttributes
 from outbox_core.domain.event import Attributes, Snapshot
 
 
@@ -17,7 +17,7 @@ def test_no_attribute_of_an_event_is_lost_on_its_way_to_a_store_and_back() -> No
     snapshot = Snapshot(labels=("first", "second"), **{name: f"the {name}" for name in names})
     texts = {one.name for one in fields(Attributes)} - {"snapshot"}
     seen = Attributes(snapshot=snapshot, **{name: f"the {name}" for name in texts})
-    document = attributes_document(seen)
+    document = seen.document()
     assert StoredAttributes.model_validate(document).to_domain() == seen
     assert document == {
         **{name: f"the {name}" for name in texts},

@@ -6,7 +6,6 @@ a null has its default (O08), and a value of a wrong type makes the document mal
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,11 +100,6 @@ class Fields:
 
     def _wrong(self, name: str, kind: type) -> ValueError:
         return ValueError(f"{self._place}{name}: not a {kind.__name__}")
-
-
-def attributes_document(attributes: Attributes) -> Document:
-    """Return the stored form of what rules match."""
-    return storable_document(asdict(attributes))
 
 
 def attributes_of(fields: Fields) -> Attributes:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.clock import truncated
-from outbox_core.adapters.memory.documents import Fields, attributes_document, attributes_of, storable_document
+from outbox_core.adapters.memory.documents import Fields, attributes_of, storable_document
 from outbox_core.domain.effect import LAUNCH, Effect, key_of
 from outbox_core.domain.effect_lifecycle import LIVE, Attempts, Edge, Fence, Flag, Guard, NotBefore
 from outbox_core.domain.errors import InvalidInputError, InvariantError, UnstorableRowError
@@ -34,7 +34,7 @@ class Values:
 def born(effect: NewEffect, now: datetime) -> Document:
     """Return the row that `birth` creates; raise UnstorableRowError where it cannot be stored."""
     try:
-        attributes = None if effect.attributes is None else attributes_document(effect.attributes)
+        attributes = None if effect.attributes is None else effect.attributes.document()
         if attributes is not None:
             require_json(attributes, "the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
         row = storable_document(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from outbox_core.adapters.memory.documents import (
     Fields,
-    attributes_document,
     attributes_of,
     document_id,
     storable_document,
@@ -162,7 +161,7 @@ class MemoryEventLog:
                     "tenant_id": event.tenant_id,
                     "seq": event.seq,
                     "event_id": event.event_id,
-                    **attributes_document(event.attributes),
+                    **event.attributes.document(),
                     "data": dict(event.data),
                     "trace": dict(event.trace),
                     "occurred_at": event.occurred_at,
@@ -183,7 +182,7 @@ def _entry(document: Document) -> LogEntry:
             seq=fields.number("seq"),
             event_id=fields.text("event_id", None),
             attributes=attributes_of(fields),
-            data=dict(fields.mapping("data")),
+            data=storable_document(fields.mapping("data")),
             trace=fields.carrier("trace"),
             occurred_at=fields.instant_or_none("occurred_at"),
             recorded_at=fields.instant("recorded_at"),

@@ -90,27 +90,6 @@ class StoredAttributes(StoredDocument):
         )
 
 
-def attributes_document(attributes: Attributes) -> dict[str, Any]:
-    """Return the stored form of what rules match."""
-    seen = attributes.snapshot
-    return {
-        "source": attributes.source,
-        "type": attributes.type,
-        "action": attributes.action,
-        "subject": attributes.subject,
-        "snapshot": {
-            "state": seen.state,
-            "from_state": seen.from_state,
-            "labels": list(seen.labels),
-            "repo": seen.repo,
-            "author": seen.author,
-            "board": seen.board,
-        },
-        "reason": attributes.reason,
-        "run_id": attributes.run_id,
-    }
-
-
 def raw(collection: Collection[dict[str, Any]]) -> Collection[RawBSONDocument]:
     """Return the collection so that its documents arrive undecoded."""
     return collection.with_options(codec_options=_RAW)

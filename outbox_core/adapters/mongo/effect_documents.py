@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from pymongo import UpdateOne
 
-from outbox_core.adapters.mongo.documents import StoredAttributes, StoredDocument, Text, attributes_document
+from outbox_core.adapters.mongo.documents import StoredAttributes, StoredDocument, Text
 from outbox_core.domain.effect import LAUNCH, Effect, key_of
 from outbox_core.domain.effect_lifecycle import State
 from outbox_core.domain.identity import split_key
@@ -81,7 +81,7 @@ def new_row_document(effect: NewEffect, now: datetime) -> dict[str, Any]:
         "event_id": effect.event_id,
         "kind": effect.kind,
         "state": edge.target.value,
-        "attributes": None if effect.attributes is None else attributes_document(effect.attributes),
+        "attributes": None if effect.attributes is None else effect.attributes.document(),
         "sub_id": effect.sub_id,
         "bot_id": effect.bot_id,
         "attempts": 0,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import bson
-
 from outbox_core.adapters.mongo.effect_claiming import ClaimingRows
 from outbox_core.adapters.mongo.effect_documents import new_row_document
 from outbox_core.adapters.mongo.effect_reading import ReadingRows
-from outbox_core.adapters.mongo.effect_rows import EPOCH
 from outbox_core.adapters.mongo.effect_settling import SettlingRows
-from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
+from outbox_core.adapters.mongo.errors import DUPLICATE_KEY
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.domain.errors import (
     InvalidInputError,
@@ -20,7 +17,7 @@ from outbox_core.domain.errors import (
 )
 from outbox_core.domain.identity import require_own
 from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
-from outbox_core.domain.payload import require_json
+from outbox_core.domain.payload import json_bytes, require_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +32,13 @@ class MongoEffectOutbox(ClaimingRows, SettlingRows, ReadingRows):
     def check(self, effect: NewEffect) -> None:
         """See the port."""
         require_own(self._tenant, effect.tenant_id, "a row")
-        document = new_row_document(effect, EPOCH)
         try:
             if effect.attributes is not None:
-                require_json(document["attributes"], "the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
+                require_json(effect.attributes.document(), "what rules match", MAX_RULE_ATTRIBUTES_BYTES)
+            if effect.trace:
+                json_bytes(dict(effect.trace), "the trace")
         except InvalidInputError as error:
             raise UnstorableRowError(str(error)) from error
-        with translated():
-            bson.encode(document)
 
     def materialize(self, effects: Sequence[NewEffect], now: datetime) -> frozenset[str]:
         """See the port."""
