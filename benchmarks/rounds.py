@@ -65,10 +65,8 @@ class Tally:
             with path.open("rb") as ledger:
                 ledger.seek(self._read.get(path, 0))
                 new = ledger.read()
-            # What is cut in the middle of a line is read by the next look.
-            whole = new[: new.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(whole)
-            self.lines += whole.count(b"\n")
+            self._read[path] = self._read.get(path, 0) + len(new)
+            self.lines += new.count(b"\n")
         return self.lines
 
 
