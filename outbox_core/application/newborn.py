@@ -50,15 +50,16 @@ class Newborn:
         return None if self._slot is None or self._claim is None else (self._slot, self._claim, self._known)
 
     def hold(self, batch: Batch, entries: Sequence[LogEntry], now: datetime) -> Sequence[NewEffect]:
-        """Return the rows of a batch, held as far as one claim reaches; none is where no slice's slot is free.
+        """Return the rows of a batch, held as far as a slice can run them; none is where no slice's slot is free.
 
         They will be stamped with `now`, the server's time at the read of the cursor.
         """
         events = {entry.event_id: entry for entry in entries if isinstance(entry, Event)}
         # Of a row that may have been there before a claim asks for its finished run, and a turn does not.
         again = {event_id for event_id, event in events.items() if may_be_made_again(event, now)}
-        rows = [row for row in batch.rows if row.kind != DEAD_EVENT and row.event_id not in again]
-        chosen = rows[: self._runtime.limits.claim_batch]
+        limits, pace = self._runtime.limits, self._runtime.pace
+        rows = [row for row in batch.rows if row.kind != DEAD_EVENT and row.event_id not in again][: limits.claim_batch]
+        chosen = rows[: pace.fitting([row.bot_id or row.kind for row in rows], limits.slice_time)]
         if not chosen or not self._take_slot():
             return batch.rows
         held = {row.effect_id: replace(row, hold=self._hold) for row in chosen}

@@ -194,6 +194,17 @@ def test_what_is_more_than_one_claim_is_left_pending_and_offered(harness: Harnes
     assert store.effects.counts() == {"done:delivered": 3}
 
 
+def test_of_a_slow_bots_rows_a_turn_holds_what_a_slice_can_run_and_offers_the_rest(harness: Harness) -> None:
+    store, runtime = harness.acme, harness.runtime(BOT)
+    add_subscription(store, subscription("s"))
+    runtime.pace.note(ACME, "bot", runtime.limits.slice_time.total_seconds() * 0.4)
+    append(store, runtime, *"abcde")
+    harness.hints.sent.clear()
+    assert worked(turn(store, runtime)).claimed == 2
+    assert [kind for kind, _, _ in harness.hints.sent] == ["slice"]
+    assert store.effects.counts() == {"done:delivered": 2, "pending": 3}
+
+
 @pytest.mark.promise("E30")
 def test_a_steady_stream_of_turns_starves_no_row_that_was_due_before(harness: Harness) -> None:
     """All slots are taken by turns at every sweep; who leaves a full lane looks again."""
