@@ -6,8 +6,8 @@ middle of the pause is looked at. By ticks alone there are no hints: beat's tick
 
 A job is durable when the call that puts it in has returned, in the process that makes it: the append's commit, the
 publish's answer. A worker may begin before that answer is heard, then nothing is counted; a message is often taken
-before its sender knows that it was sent. So the ratio is from the outbox's commit to the start of its bot, over Celery's
-publish, from the call on, to the start of its task. The same with both from the call on is told beside it.
+before its sender knows that it was sent. So the ratio is from the outbox's commit to the start of its bot, over
+Celery's publish, from the call on, to the start of its task. The same with both from the call on is told beside it.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ def _table(title: str, figures: dict[str, Any]) -> Table:
         ratio = figures["ratio"]
         called = figures["ratio_from_call"]
         note = (
-            f"The outbox's commit to start, over {ratio['against']}'s call to start: {Spread.of(ratio['values']).text()}"
-            f" at the median, {number(ratio['p99'])} at p99; call to start over call to start:"
+            f"The outbox's commit to start, over {ratio['against']}'s call to start:"
+            f" {Spread.of(ratio['values']).text()} at the median, {number(ratio['p99'])} at p99; call to start over call to start:"
             f" {Spread.of(called['values']).text()}, {number(called['p99'])}."
         )
     return Table(f"Latency of a lone job, {title}", (*columns, "samples", "load"), rows, note)
