@@ -209,7 +209,8 @@ def _table(title: str, figures: dict[str, Any]) -> Table:
         called = figures["ratio_from_call"]
         note = (
             f"The outbox's commit to start, over {ratio['against']}'s call to start:"
-            f" {Spread.of(ratio['values']).text()} at the median, {number(ratio['p99'])} at p99; call to start over call to start:"
+            f" {Spread.of(ratio['values']).text()} at the median, {number(ratio['p99'])} at p99;"
+            f" call to start over call to start:"
             f" {Spread.of(called['values']).text()}, {number(called['p99'])}."
         )
     return Table(f"Latency of a lone job, {title}", (*columns, "samples", "load"), rows, note)
