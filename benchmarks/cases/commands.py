@@ -7,6 +7,7 @@ counted when MongoDB is left alone again. Full batches: the log is filled first,
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import Case, Outcome, Table
@@ -34,10 +35,13 @@ def counted(one: Running, deployment: OutboxDeployment, full: int, times: int = 
     """Return what a lone effect costs, looked at so many times, and one of many."""
     one.enqueue(1)
     one.await_done()
-    alone = [_spent(one, deployment, 1) for _ in range(times)]
+    counts = [deployment.mongo.quiet().commands]
+    for jobs in (*[1] * times, full):
+        _put_in(one, deployment, jobs)
+        counts.append(deployment.mongo.quiet().commands)
+    *alone, many = [after - before for before, after in pairwise(counts)]
     usual = Counter(tuple(sorted(spent.items())) for spent in alone).most_common(1)[0][0]
     lone = dict(usual)
-    many = _spent(one, deployment, full)
     each = {name: times / full for name, times in many.most_common()}
     figures = {
         "lone": {"total": sum(lone.values()), "by_name": lone, "totals": [spent.total() for spent in alone]},
@@ -50,15 +54,13 @@ def counted(one: Running, deployment: OutboxDeployment, full: int, times: int = 
     return Outcome(figures, [Table("MongoDB commands, from append to done", columns, rows)])
 
 
-def _spent(one: Running, deployment: OutboxDeployment, jobs: int) -> Counter[str]:
-    before = deployment.mongo.quiet().commands
+def _put_in(one: Running, deployment: OutboxDeployment, jobs: int) -> None:
     if jobs == 1:
         one.enqueue(1)
     else:
         deployment.stage.append(one.skip(jobs), jobs)
         deployment.appender.hint(tenant_names(1)[0])
     one.await_done()
-    return deployment.mongo.quiet().commands - before
 
 
 CASES = (Case("commands", "MongoDB commands per effect", run),)

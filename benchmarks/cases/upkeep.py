@@ -173,6 +173,8 @@ def _halted_with_claims(stage: OutboxStage, pid: int) -> int:
         halted = [root, *root.children(recursive=True)]
         for process in halted:
             process.suspend()
+        # What it had sent already is still carried out.
+        time.sleep(SENT_S)
         if claimed := stage.count(["claimed"]):
             return claimed
         for process in halted:
@@ -181,6 +183,7 @@ def _halted_with_claims(stage: OutboxStage, pid: int) -> int:
     raise TimeoutError("the worker was never seen to hold a claim")
 
 
+SENT_S = 0.2
 LONGEST_S = 180.0
 """No lease and no slot of a dead worker is held for longer."""
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-LONE, FULL = 12, 0.055
+LONE = 12
+FULL = 0.06
+"""Two to append and ten for each 200: 0.052. A slow machine may need another slice or two, of a few commands each."""
 
 
 @pytest.mark.slow
-def test_a_lone_effect_costs_twelve_commands_and_one_of_full_batches_a_twentieth(tmp_path: Path) -> None:
+def test_a_lone_effect_costs_twelve_commands_and_one_of_full_batches_about_a_twentieth(tmp_path: Path) -> None:
     jobs = 1_000
     with OutboxContestant(name="outbox", beat=False).deploy(tmp_path, tmp_path, processes=1) as deployment:
         one = Running("outbox", deployment, tmp_path, Tally(tmp_path / "ledger"))
