@@ -29,6 +29,9 @@ ROUNDS, QUICK_ROUNDS = 5, 2
 QUICK = ("outbox", "raw", "celery-redis")
 """How the names begin of those who take part in a quick run in any case; of the others, those that are prepared."""
 
+VARIANTS = ("-everysec", "-one-by-one", "-unbatched")
+"""How the names end of a peer's second form, which a quick run leaves out."""
+
 
 def main() -> None:
     given = _arguments()
@@ -92,7 +95,7 @@ def _contestants(given: argparse.Namespace) -> tuple[str, ...]:
         return chosen
     if given.quick:
         ready = (*QUICK, *(folder.name.replace("_", "-") for folder in CACHE.glob("*/")))
-        return tuple(name for name in everyone if name.startswith(ready))
+        return tuple(name for name in everyone if name.startswith(ready) and not name.endswith(VARIANTS))
     return tuple(everyone)
 
 

@@ -26,7 +26,7 @@ PROCESSES = 2
 def run(bench: Bench) -> Outcome:
     """Append to done with so many subscriptions, of which each event matches one; the rounds add up to the events."""
     jobs = bench.size(100_000, 10_000) // bench.rounds
-    contestants = [OutboxContestant(name=f"{rules:,} subscriptions", rules=rules) for rules in RULES]
+    contestants = [OutboxContestant(name=f"{rules:,} subscription{'s' * (rules > 1)}", rules=rules) for rules in RULES]
     with Field(bench, contestants, PROCESSES) as deployed:
         deployed.round_robin(0, jobs, {one.name: jobs for one in contestants})
         deployed.check()

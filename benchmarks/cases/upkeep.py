@@ -47,7 +47,7 @@ def start_up(bench: Bench) -> Outcome:
         work: list[tuple[str, Callable[[], Start]]] = [
             (name, partial(_start, stage, argv)) for name, argv in ways.items()
         ]
-        for _, step in work:
+        for _, step in bench.size(work, []):
             step()
         found = interleaved(bench, work)
     figures: dict[str, Any] = {
