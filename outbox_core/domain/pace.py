@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-_WEIGHT = 1 / 8
-"""How much the newest row counts: about sixteen rows make up an average."""
+_ROWS = 64
+"""Over about how many of the last rows an average goes: one that met a busy moment must not make its bot a slow one."""
 
 _REMEMBERED = 10_000
+_QUICK = (0.0, 0)
 
 
 class Pace:
@@ -23,8 +24,8 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._bots: dict[str, float] = {}
-        self._tenants: dict[str, float] = {}
+        self._bots: dict[str, tuple[float, int]] = {}
+        self._tenants: dict[str, tuple[float, int]] = {}
         self._lock = Lock()
 
     def note(self, tenant_id: str, bot_id: str, seconds: float) -> None:
@@ -35,22 +36,23 @@ class Pace:
 
     def rows(self, tenant_id: str, limit: int, time: timedelta) -> int:
         """Return how many rows, of whichever bots, to claim for so much time: from 1 to `limit`."""
-        seconds = self._tenants.get(tenant_id, 0.0)
+        seconds, _ = self._tenants.get(tenant_id, _QUICK)
         return limit if seconds * limit <= time.total_seconds() else max(1, int(time.total_seconds() / seconds))
 
     def fitting(self, bot_ids: Iterable[str], time: timedelta) -> int:
         """Return how many rows of these bots, in this order, fit into so much time; the first one always does."""
         count, left = 0, time.total_seconds()
         for bot_id in bot_ids:
-            left -= self._bots.get(bot_id, 0.0)
+            left -= self._bots.get(bot_id, _QUICK)[0]
             if count and left < 0:
                 break
             count += 1
         return count
 
 
-def _average(of: dict[str, float], name: str, seconds: float) -> None:
-    before = of.get(name)
-    if before is None and len(of) >= _REMEMBERED:
+def _average(of: dict[str, tuple[float, int]], name: str, seconds: float) -> None:
+    before, rows = of.get(name, _QUICK)
+    if not rows and len(of) >= _REMEMBERED:
         del of[next(iter(of))]
-    of[name] = seconds if before is None else before + (seconds - before) * _WEIGHT
+    rows = min(rows + 1, _ROWS)
+    of[name] = (before + (seconds - before) / rows, rows)

@@ -149,7 +149,8 @@ def placed(data: dict[str, Any]) -> Callable[[Setting], None]:
     ("provoke", "raises", "becomes"),
     [
         (hung, NetworkTimeout, TransientError),
-        (cut_for_good, AutoReconnect, UnreachableError),
+        # It meets the cut on the connection that it has, or as it makes another: a matter of milliseconds.
+        (cut_for_good, AutoReconnect, (TransientError, UnreachableError)),
         (no_listener, ServerSelectionTimeoutError, UnreachableError),
         # Who is first, the server or the driver, is a matter of milliseconds.
         (too_slow, (ExecutionTimeout, NetworkTimeout), TransientError),
@@ -175,11 +176,11 @@ def test_what_the_driver_raises_is_definitive_only_where_the_server_judged_the_d
     setting: Setting,
     provoke: Callable[[Setting], None],
     raises: type[Exception] | tuple[type[Exception], ...],
-    becomes: type[Exception],
+    becomes: type[Exception] | tuple[type[Exception], ...],
 ) -> None:
     error = raised_by(lambda: provoke(setting))
     assert isinstance(error, raises)
-    assert type(as_outbox_error(error)) is becomes
+    assert type(as_outbox_error(error)) in (becomes if isinstance(becomes, tuple) else (becomes,))
 
 
 @pytest.mark.promise("E02")

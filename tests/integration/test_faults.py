@@ -468,7 +468,8 @@ def test_every_write_is_journaled_on_a_majority_and_no_log_or_read_back_trusts_a
     in_transaction = [command for command in commands if "autocommit" in command]
     outside = [command for command in commands if "autocommit" not in command]
     # Nothing hangs on a slot, so a write of one waits for no other member.
-    slots = [command for command in outside if command.get("findandmodify", command.get("findAndModify")) in {"tenant_slots", "trigger_cursors"}]
+    of_slots = {"tenant_slots", "trigger_cursors"}
+    slots = [one for one in outside if one.get("findandmodify", one.get("findAndModify")) in of_slots]
     assert {command["writeConcern"]["w"] for command in slots} == {1}
     kinds = {"insert", "update", "findAndModify", "delete"}
     writes = [command for command in outside if kinds & command.keys() and command not in slots]

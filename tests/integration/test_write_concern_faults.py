@@ -178,7 +178,7 @@ class Play:
         self.acknowledged.append("x1")
         self.again(lambda: repair_undrained(self.harness.store, runtime))
         self.again(lambda: offer_drains(self.harness.store, runtime))
-        self.harness.change("tenant_slots", ACME, drain=[])
+        self.harness.change("trigger_cursors", ACME, drain=[])
         self.again(lambda: drain_tenant(store, runtime))
         self.again(lambda: offer_slices(self.harness.store, runtime))
         self.harness.change("tenant_slots", ACME, slice=[])

@@ -34,9 +34,18 @@ def test_a_tenant_whose_bots_have_become_quick_is_soon_claimed_for_in_full_batch
     pace = Pace()
     pace.note("acme", "bot", 5.0)
     assert pace.rows("acme", 200, SECOND) == 1
-    for _ in range(60):
+    for _ in range(300):
         pace.note("acme", "bot", 0.001)
     assert pace.rows("acme", 200, SECOND) == 200
+
+
+def test_a_row_that_met_a_busy_moment_makes_no_slow_bot_of_a_quick_one() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.note("acme", "bot", 0.001)
+    pace.note("acme", "bot", 0.2)
+    assert pace.rows("acme", 200, SECOND) == 200
+    assert pace.fitting(["bot"] * 200, SECOND) == 200
 
 
 def test_rows_of_known_bots_fit_by_the_sum_of_what_each_takes() -> None:
