@@ -59,9 +59,11 @@ def append_events(store: TenantStore, runtime: Runtime, events: Sequence[NewEven
 def check_event(event: NewEvent, limits: Limits) -> None:
     """Raise InvalidInputError where an event could not be stored, or is over a limit."""
     what = f"event {event.event_id}"
-    require_json(event.attributes.document(), f"{what}: the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
-    require_json(dict(event.trace), f"{what}: trace", MAX_RULE_ATTRIBUTES_BYTES)
-    require_json(dict(event.data), f"{what}: data", limits.max_event_bytes)
+    event.attributes.require_storable(f"{what}: the attributes that rules match")
+    if event.trace:
+        require_json(dict(event.trace), f"{what}: trace", MAX_RULE_ATTRIBUTES_BYTES)
+    if event.data:
+        require_json(dict(event.data), f"{what}: data", limits.max_event_bytes)
     if not all(isinstance(value, str) for value in event.trace.values()):
         raise InvalidInputError(f"{what}: trace holds something that is not text")
 

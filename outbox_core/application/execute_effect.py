@@ -117,7 +117,7 @@ def _current_rule(effect: Effect, known: Known) -> Subscription | Outcome:
         return Failed(f"the subscription cannot be read: {rule}")
     if not rule.enabled:
         return Dropped(DropReason.SUBSCRIPTION_DISABLED)
-    if not effect.consume_marked and mismatch(rule, effect.attributes) is not None:
+    if not (effect.consume_marked or known.just_matched) and mismatch(rule, effect.attributes) is not None:
         return Dropped(DropReason.SUBSCRIPTION_EDITED)
     return rule
 

@@ -25,12 +25,16 @@ _ROW_MAY_HAVE_LEFT = DONE_TTL / 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Finished runs by effect, rules by id, events by id, bindings by board; for what cannot be read, why."""
+    """Finished runs by effect, rules by id, events by id, bindings by board; for what cannot be read, why.
+
+    `just_matched` says that the rows were made by these very rules, as they were read: asked again, they match again.
+    """
 
     finished: frozenset[str]
     rules: Mapping[str, Subscription | str]
     events: Mapping[str, Event | Undecodable]
     bindings: Mapping[str, Binding | str]
+    just_matched: bool = False
 
 
 def read_known(store: TenantStore, claim: Claim) -> Known:

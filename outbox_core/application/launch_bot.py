@@ -57,10 +57,11 @@ class Launch:
         )
         named = {self.rule.args_var: event_argument(self.event)} if self.rule.args_var else {}
         result = self.bot.function(run, **self.rule.vars, **named)
-        try:
-            json_bytes(result, "what the bot returned")
-        except InvalidInputError as error:
-            raise DefinitiveError(f"{error}; a bot returns JSON or None") from error
+        if result is not None:
+            try:
+                json_bytes(result, "what the bot returned")
+            except InvalidInputError as error:
+                raise DefinitiveError(f"{error}; a bot returns JSON or None") from error
         return result
 
     def recorder(self, hand: Hand) -> Callable[[str], RunRecord]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outbox_core.application.known import Known, may_be_made_again
@@ -62,7 +61,7 @@ class Newborn:
         chosen = rows[: pace.fitting([row.bot_id or row.kind for row in rows], limits.slice_time)]
         if not chosen or not self._take_slot():
             return batch.rows
-        held = {row.effect_id: replace(row, hold=self._hold) for row in chosen}
+        held = {row.effect_id: row.held_by(self._hold) for row in chosen}
         self._held |= held
         self._claim = self._claim or self._claim_of((), now)
         launched = {row.sub_id for row in chosen}
@@ -71,6 +70,7 @@ class Newborn:
             rules={rule.sub_id: rule for rule in batch.rules if rule.sub_id in launched},
             events=events,
             bindings=batch.bindings,
+            just_matched=True,
         )
         return [held.get(row.effect_id, row) for row in batch.rows]
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from outbox_core.domain.errors import InvalidInputError
 from outbox_core.domain.identity import require_id
+from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
+from outbox_core.domain.payload import require_json
 
 BOARD = "board"
 FORGE = "forge"
@@ -67,6 +69,18 @@ class Attributes:
             "run_id": self.run_id,
         }
 
+    def require_storable(self, what: str) -> None:
+        """Raise InvalidInputError where it is not valid Unicode, EventTooLargeError where it is over its bound as JSON.
+
+        Only what may be over is measured: a character takes six bytes at most, a quoted text three more, the names 200.
+        """
+        seen = self.snapshot
+        texts = (self.source, self.type, self.action, self.subject, self.reason, self.run_id)
+        more = (seen.state, seen.from_state, seen.repo, seen.author, seen.board, *seen.labels)
+        text = "\0".join((*texts, *more))
+        if 6 * len(text) + 3 * len(seen.labels) + 233 > MAX_RULE_ATTRIBUTES_BYTES or not _is_unicode(text):
+            require_json(self.document(), what, MAX_RULE_ATTRIBUTES_BYTES)
+
     @property
     def observational(self) -> bool:
         """The event reports on a launched run: it launches nothing (E19)."""
@@ -120,6 +134,8 @@ class NewEvent:
 def _require_types(event: NewEvent) -> None:
     """A type that is only noticed in the store would make a document that no drain can read."""
     attributes, snapshot = event.attributes, event.attributes.snapshot
+    if _is_well_typed(event):
+        return
     texts = {
         **{name: getattr(attributes, name) for name in ("source", "type", "action", "subject", "reason", "run_id")},
         **{name: getattr(snapshot, name) for name in ("state", "from_state", "repo", "author")},
@@ -173,3 +189,24 @@ LogEntry = Event | Tombstone | Undecodable
 def tombstone_id(seq: int) -> str:
     """Return the event id of a tombstone: one of its own, so that two never collide."""
     return f"#void.{seq}"
+
+
+def _is_well_typed(event: NewEvent) -> bool:
+    """Say whether there is nothing to name; most of the time there is not."""
+    attributes, snapshot = event.attributes, event.attributes.snapshot
+    texts = (attributes.source, attributes.type, attributes.action, attributes.subject, attributes.reason)
+    more = (attributes.run_id, snapshot.state, snapshot.from_state, snapshot.repo, snapshot.author, *snapshot.labels)
+    return (
+        all(type(text) is str for text in texts + more)
+        and isinstance(event.data, dict)
+        and isinstance(event.trace, dict)
+        and (event.occurred_at is None or isinstance(event.occurred_at, datetime))
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MOST_TOGETHER = 1_024
 """Rules that share a number: a value costs as many bits as there are such rules, so that more take several numbers."""
 
+_FEW = 3
+"""So many rules are sooner asked one by one."""
+
 _MOST_KEPT = 16
 """Indexes that are kept for the next batch: to build one costs as much as to ask each of its rules about one event."""
 
@@ -29,12 +32,14 @@ class RuleIndex:
     """Rules by what they name. None is left out that `mismatch` would take; which it takes, that alone says."""
 
     def __init__(self, rules: Sequence[Subscription]) -> None:
+        self._few = rules if len(rules) <= _FEW else ()
         starts = range(0, len(rules), _MOST_TOGETHER)
         self._parts = [_Part(rules[start : start + _MOST_TOGETHER]) for start in starts]
 
     def candidates(self, attributes: Attributes) -> Iterator[Subscription]:
         """Yield the rules that may match an event, in their order."""
-        if not self._parts:
+        if self._few or not self._parts:
+            yield from self._few
             return
         asked = _asked(attributes)
         for part in self._parts:

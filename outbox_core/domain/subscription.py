@@ -169,34 +169,36 @@ def _require_consumable(rule: Subscription) -> None:
         raise InvalidInputError(f"consume_labels needs sources [{BOARD}]: elsewhere there is no card to take them off")
 
 
-def mismatch(subscription: Subscription, attributes: Attributes) -> Term | None:
+def mismatch(  # noqa: PLR0911 - a term after the other
+    subscription: Subscription, attributes: Attributes
+) -> Term | None:
     """Return the first term on which the rule does not match the event, None where it matches.
 
     A tenant-wide rule (repo "") matches an event with and without a repo. An observational or a machine-caused event
     launches nothing, whatever the rule says. The horizon is not asked here: it is the drain's question alone.
     """
     match, seen = subscription.match, attributes.snapshot
-    checks = (
-        (Term.OBSERVATIONAL, not attributes.observational),
-        (Term.MACHINE, not attributes.machine_caused),
-        (Term.REPO, not subscription.repo or subscription.repo.casefold() == seen.repo.casefold()),
-        (Term.SOURCE, _any_of(match.sources, attributes.source)),
-        (Term.TYPE, _any_of(match.types, attributes.type)),
-        (Term.ACTION, _any_of_folded(match.actions, attributes.action)),
-        (Term.REPOS, _any_of_folded(match.repos, seen.repo)),
-        (Term.AUTHOR, _any_of_folded(match.authors, seen.author)),
-        (Term.STATE, _any_of(match.subject_states, seen.state)),
-        (Term.LABELS, _folded(match.labels) <= _folded(seen.labels)),
-    )
-    return next((term for term, holds in checks if not holds), None)
-
-
-def _any_of(wanted: tuple[str, ...], value: str) -> bool:
-    return not wanted or value in wanted
-
-
-def _any_of_folded(wanted: tuple[str, ...], value: str) -> bool:
-    return not wanted or value.casefold() in _folded(wanted)
+    if attributes.observational:
+        return Term.OBSERVATIONAL
+    if attributes.machine_caused:
+        return Term.MACHINE
+    if subscription.repo and subscription.repo.casefold() != seen.repo.casefold():
+        return Term.REPO
+    if match.sources and attributes.source not in match.sources:
+        return Term.SOURCE
+    if match.types and attributes.type not in match.types:
+        return Term.TYPE
+    if match.actions and attributes.action.casefold() not in _folded(match.actions):
+        return Term.ACTION
+    if match.repos and seen.repo.casefold() not in _folded(match.repos):
+        return Term.REPOS
+    if match.authors and seen.author.casefold() not in _folded(match.authors):
+        return Term.AUTHOR
+    if match.subject_states and seen.state not in match.subject_states:
+        return Term.STATE
+    if match.labels and not _folded(match.labels) <= _folded(seen.labels):
+        return Term.LABELS
+    return None
 
 
 def _folded(values: Iterable[str]) -> frozenset[str]:

@@ -12,8 +12,6 @@ from outbox_core.domain.effect import LAUNCH, Effect, key_of
 from outbox_core.domain.effect_lifecycle import LIVE, Attempts, Edge, Fence, Flag, Guard, NotBefore
 from outbox_core.domain.errors import InvalidInputError, InvariantError, UnstorableRowError
 from outbox_core.domain.identity import split_key
-from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
-from outbox_core.domain.payload import require_json
 
 if TYPE_CHECKING:
     from outbox_core.adapters.memory.database import Document
@@ -34,9 +32,9 @@ class Values:
 def born(effect: NewEffect, now: datetime) -> Document:
     """Return the row that `birth` creates; raise UnstorableRowError where it cannot be stored."""
     try:
+        if effect.attributes is not None:
+            effect.attributes.require_storable("what rules match")
         attributes = None if effect.attributes is None else effect.attributes.document()
-        if attributes is not None:
-            require_json(attributes, "the attributes that rules match", MAX_RULE_ATTRIBUTES_BYTES)
         row = storable_document(
             {
                 "_id": effect.effect_id,

@@ -16,8 +16,7 @@ from outbox_core.domain.errors import (
     UnstorableRowError,
 )
 from outbox_core.domain.identity import require_own
-from outbox_core.domain.limits import MAX_RULE_ATTRIBUTES_BYTES
-from outbox_core.domain.payload import json_bytes, require_json
+from outbox_core.domain.payload import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ class MongoEffectOutbox(ClaimingRows, SettlingRows, ReadingRows):
         require_own(self._tenant, effect.tenant_id, "a row")
         try:
             if effect.attributes is not None:
-                require_json(effect.attributes.document(), "what rules match", MAX_RULE_ATTRIBUTES_BYTES)
+                effect.attributes.require_storable("what rules match")
             if effect.trace:
                 json_bytes(dict(effect.trace), "the trace")
         except InvalidInputError as error:
