@@ -66,7 +66,7 @@ class SystemEntropy:
 
     def jitter(self) -> float:
         """See the port."""
-        return random.SystemRandom().uniform(0.8, 1.2)
+        return random.uniform(0.8, 1.2)  # noqa: S311 - it spreads retries; a forked child draws others
 
 
 class SignalInterrupt:
