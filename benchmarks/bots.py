@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.jobs import BOT, PREFIX
 from benchmarks.ledger import count
 from outbox_core import bot
 
 if TYPE_CHECKING:
     from outbox_core import Run
-
-BOT = "count-it"
-PREFIX = "job-"
 
 
 @bot(BOT)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from benchmarks.bots import BOT
+from benchmarks.jobs import BOT
 from benchmarks.outbox_stage import SUBSCRIPTION, tenant_names
 from benchmarks.raw_process import SEPARATOR, attributes
 from outbox_core.domain.limits import Limits

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks.bots import BOT, PREFIX
+from benchmarks.jobs import BOT, PREFIX
 from benchmarks.ledger import FOLDER
 from benchmarks.measuring import MongoObserver
 from outbox_core import Outbox

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pymongo import MongoClient, ReturnDocument
 from pymongo.write_concern import WriteConcern
 
-from benchmarks.bots import BOT, PREFIX
+from benchmarks.jobs import BOT, PREFIX
 from benchmarks.ledger import count
 from benchmarks.outbox_stage import CHUNK, DATABASE, JOB, SUBSCRIPTION, tenant_names
 

@@ -19,8 +19,8 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from benchmarks.bench import Case, Outcome, Table, interleaved
-from benchmarks.bots import PREFIX
 from benchmarks.figures import Spread, ratios
+from benchmarks.jobs import PREFIX
 from benchmarks.outbox_stage import JOB, environ, outbox_stage, tenant_names
 from benchmarks.raw_process import attributes, connected
 from outbox_core import Outbox

@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import Case, Outcome, Table
-from benchmarks.bots import PREFIX
 from benchmarks.contestant import Ledger
 from benchmarks.contestants import known
 from benchmarks.figures import Spread, number, percentile, ratios
+from benchmarks.jobs import PREFIX
 from benchmarks.outbox_contestant import OutboxDeployment
 from benchmarks.rounds import Field
 

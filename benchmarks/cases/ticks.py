@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import Case, Outcome, Table, interleaved
-from benchmarks.bots import BOT
 from benchmarks.figures import Spread
 from benchmarks.history import fill_idle_tenants
+from benchmarks.jobs import BOT
 from benchmarks.outbox_stage import SUBSCRIPTION, outbox_stage, tenant_names
 from benchmarks.raw_process import SEPARATOR
 from outbox_core import Outbox
