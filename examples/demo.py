@@ -40,6 +40,7 @@ from outbox_core.sources.github_lines import check_lines, read_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from outbox_core.application.run_in_transaction import OutboxTransaction
     from outbox_core.sources.lines import Checked
 
 TENANT = "demo"
@@ -317,11 +318,15 @@ def _rows(outbox: Outbox) -> Iterator[Mapping[str, Any]]:
 
 def _skips(outbox: Outbox) -> Counter[str]:
     """Count, from the journal of the drain, the events that it passed over, by the reason."""
-    journal = outbox.run_in_transaction(
-        TENANT,
-        lambda reading: list(reading.database["drain_journal"].find({"tenant_id": TENANT}, session=reading.session)),
-    )
-    # Racing drains may both note down a batch.
+
+    def entries(reading: OutboxTransaction) -> list[Mapping[str, Any]]:
+        """Read those in the journal, and the newest, which stand on the cursor still."""
+        journal, cursors = reading.database["drain_journal"], reading.database["trigger_cursors"]
+        cursor = cursors.find_one({"_id": TENANT}, session=reading.session) or {}
+        return [*journal.find({"tenant_id": TENANT}, session=reading.session), *cursor.get("journal", ())]
+
+    # An entry on its way from the one to the other stands in both.
+    journal = outbox.run_in_transaction(TENANT, entries)
     reasons = {skip["seq"]: skip["reason"] for entry in journal for skip in entry["skips"]}
     return Counter(reasons.values())
 

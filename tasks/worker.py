@@ -44,6 +44,8 @@ def _load_bots() -> None:
         known.check(settings.limits)
         longest = known.longest_limit(settings.limits)
         app.tasks[task].time_limit = slice_hard_limit_s(longest.total_seconds())
+    # A turn drains for up to a slice's time before it runs anything.
+    app.tasks["outbox.run_turn"].time_limit += settings.limits.slice_time.total_seconds()
 
 
 def _ensure_schema() -> None:

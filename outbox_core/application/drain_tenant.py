@@ -78,9 +78,11 @@ def drain_into(
     while entered is not None:
         cursor, slot = entered
         look = _look(store, runtime, cursor, slot, newborn)
+        full = newborn is not None and newborn.in_hand is not None
+        if newborn is not None and not full:
+            newborn.cursor_is_read()
         rows += look.rows
         moved = moved or look.step in {Step.ADVANCED, Step.CAUGHT_UP}
-        full = newborn is not None and newborn.in_hand is not None
         over = full or look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
         go_on = runtime.hints.drain if newborn is None else runtime.hints.turn
         if look.step is Step.CAUGHT_UP:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outbox_core.application.known import Known, may_be_made_again
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from outbox_core.application.decide_batch import Batch
     from outbox_core.domain.effect import Effect, NewEffect
     from outbox_core.domain.event import LogEntry
+    from outbox_core.domain.subscription import Subscription
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
 
@@ -29,24 +32,37 @@ _log = logging.getLogger("outbox.turn")
 class Newborn:
     """The rows of one turn, and the slot of the slice that runs them.
 
-    Their lease counts from before the cursor was read, so it is over for their worker before it is for the store.
+    Their lease counts from before the cursor was read, so it is over for their worker before it is for the store whose
+    clock stamps them.
     """
 
     def __init__(self, store: TenantStore, runtime: Runtime) -> None:
         limits = runtime.limits
         self._store = store
         self._runtime = runtime
-        self._lease_ends = runtime.clock.monotonic() + limits.effect_lease.total_seconds()
+        self._rules: dict[str, Subscription] = {}
+        self.cursor_is_read()
         self._hold = Hold(claim_id=runtime.entropy.token(), worker=runtime.worker, lease=limits.effect_lease)
         self._held: dict[str, NewEffect] = {}
         self._claim: Claim | None = None
         self._known = Known(finished=frozenset(), rules={}, events={}, bindings={})
         self._slot: str | None = None
 
+    def cursor_is_read(self) -> None:
+        """Count the lease from here: the cursor, whose time stamps the rows, is read next."""
+        self._read_at = self._runtime.clock.monotonic()
+
     @property
-    def in_hand(self) -> tuple[str, Claim, Known] | None:
-        """The slot, the claim and what its rows need, once rows were held; the claim may hold none that is new."""
-        return None if self._slot is None or self._claim is None else (self._slot, self._claim, self._known)
+    def in_hand(self) -> tuple[str, Claim, Known | None] | None:
+        """The slot, the claim and what its rows need, once rows were held; the claim may hold none that is new.
+
+        What they need is read again where it is older than a slice lasts: a rule may have been disabled since (E34).
+        """
+        if self._slot is None or self._claim is None:
+            return None
+        age = self._runtime.clock.monotonic() - self._read_at
+        fresh = age < self._runtime.limits.slice_time.total_seconds()
+        return self._slot, self._claim, self._known if fresh else None
 
     def hold(self, batch: Batch, entries: Sequence[LogEntry], now: datetime) -> Sequence[NewEffect]:
         """Return the rows of a batch, held as far as a slice can run them; none is where no slice's slot is free.
@@ -59,15 +75,22 @@ class Newborn:
         limits, pace = self._runtime.limits, self._runtime.pace
         rows = [row for row in batch.rows if row.kind != DEAD_EVENT and row.event_id not in again][: limits.claim_batch]
         chosen = rows[: pace.fitting([row.bot_id or row.kind for row in rows], limits.slice_time)]
-        if not chosen or not self._take_slot():
+        if not chosen or self._runtime.stopping() or not self._take_slot():
             return batch.rows
         held = {row.effect_id: row.held_by(self._hold) for row in chosen}
         self._held |= held
         self._claim = self._claim or self._claim_of((), now)
         launched = {row.sub_id for row in chosen}
+        # All that were held stay known: a batch that is decided again, shorter, leaves rows behind that are made. What
+        # a bot is given is its own: it may change it, and the store's copy of a rule is every turn's.
+        self._rules |= {
+            rule.sub_id: replace(rule, vars=deepcopy(rule.vars)) if rule.vars else rule
+            for rule in batch.rules
+            if rule.sub_id in launched
+        }
         self._known = Known(
             finished=frozenset(),  # What has never been claimed has no run.
-            rules={rule.sub_id: rule for rule in batch.rules if rule.sub_id in launched},
+            rules=self._rules,
             events=events,
             bindings=batch.bindings,
             just_matched=True,
@@ -105,6 +128,10 @@ class Newborn:
             lease_ends=self._lease_ends,
             more=False,
         )
+
+    @property
+    def _lease_ends(self) -> float:
+        return self._read_at + self._hold.lease.total_seconds()
 
     def _take_slot(self) -> bool:
         if self._slot is None:

@@ -38,12 +38,19 @@ def test_a_hint_is_json_carries_ids_alone_and_expires_as_a_tick_does(redis_serve
         hints = CeleryHints(app, expires_s=EXPIRES_S)
         assert hints.slice("acme", "token")
         assert hints.drain("acme")
+        assert hints.turn("apex", "slot")
         assert hints.flush(10)
         sent = [json.loads(line) for line in cast("list[bytes]", client.lrange("effects", 0, -1))]
         client.flushdb()
-    assert sorted(message["headers"]["task"] for message in sent) == ["outbox.drain_tenant", "outbox.run_slice"]
+    assert sorted(message["headers"]["task"] for message in sent) == [
+        "outbox.drain_tenant",
+        "outbox.run_slice",
+        "outbox.run_turn",
+    ]
     assert {message["content-type"] for message in sent} == {"application/json"}
-    assert {"acme|token", "acme|None"} == {"|".join(map(str, arguments(message).values())) for message in sent}
+    assert {"acme|token", "acme|None", "apex|slot"} == {
+        "|".join(map(str, arguments(message).values())) for message in sent
+    }
     for message in sent:
         expires = datetime.fromisoformat(message["headers"]["expires"])
         assert timedelta(0) <= expires - before - timedelta(seconds=EXPIRES_S) < timedelta(minutes=1)

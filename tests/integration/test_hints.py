@@ -134,7 +134,11 @@ def celery_app(url: str) -> Celery:
         task_queues=[Queue("drain"), Queue("effects")],  # type: ignore[no-untyped-call]  # kombu's
         task_default_queue="drain",
         task_create_missing_queues=False,
-        task_routes={"outbox.drain_tenant": {"queue": "drain"}, "outbox.run_slice": {"queue": "effects"}},
+        task_routes={
+            "outbox.drain_tenant": {"queue": "drain"},
+            "outbox.run_slice": {"queue": "effects"},
+            "outbox.run_turn": {"queue": "effects"},
+        },
         task_ignore_result=True,
     )
     return app
@@ -149,9 +153,13 @@ def test_hints_reach_their_queues_also_after_the_broker_was_emptied(redis_server
         hints.slice("acme", "token")
         assert hints.flush(5)
         assert (client.llen("drain"), client.llen("effects")) == (1, 1)
+        hints.turn("acme")
+        hints.turn("acme", "token")
+        assert hints.flush(5)
+        assert (client.llen("drain"), client.llen("effects")) == (1, 3)
         hints.slice("acme", "another")
         assert hints.flush(5)
-        assert (hints.waiting(Lane.DRAIN), hints.waiting(Lane.SLICE)) == (1, 2)
+        assert (hints.waiting(Lane.DRAIN), hints.waiting(Lane.SLICE)) == (1, 4)
         client.flushdb()
         hints.drain("acme")
         assert hints.flush(5)

@@ -268,3 +268,68 @@ def test_a_turn_that_stalls_beyond_its_lease_runs_and_writes_nothing_more(harnes
     assert worked(report).settled == 0
     (row,) = rows_of(harness, ACME).values()
     assert (row["outcome"], row["claims"], row["attempts"]) == ("delivered", 2, 1)
+
+
+@pytest.mark.promise("E15")
+def test_a_row_left_by_a_batch_that_was_cut_is_run_under_the_rule_that_it_is_owed_to(
+    mongo_harness: MongoHarness,
+) -> None:
+    """Beside `b`, which is refused, the row of `c` was made; the batch that is decided again ends before both."""
+    runs: list[str] = []
+    store = mongo_harness.acme
+    runtime = mongo_harness.runtime({"bot": lambda run: runs.append(run.effect_id)})
+    for name in "abc":
+        add_subscription(store, subscription(name, types=(f"type-{name}",)))
+    for name in "abc":
+        append(store, runtime, name, type=f"type-{name}")
+    collection = mongo_harness.database["trigger_effects"]
+    collection.database.command("collMod", collection.name, validator={"event_id": {"$ne": "b"}})
+    try:
+        turn(store, runtime)
+    finally:
+        collection.database.command("collMod", collection.name, validator={})
+    assert sorted(runs) == ["acme|a|a", "acme|c|c"]
+    assert {row["outcome"] for row in mongo_harness.raw("trigger_effects")} == {"delivered"}
+    assert cursor_of(mongo_harness, ACME) == 1
+
+
+def test_what_a_bot_does_to_its_arguments_is_seen_by_no_later_turn(harness: Harness) -> None:
+    seen: list[list[str]] = []
+
+    def bot(_run: object, names: list[str]) -> None:
+        seen.append(list(names))
+        names.append("another")
+
+    store, runtime = harness.acme, harness.runtime({"bot": bot})
+    add_subscription(store, subscription("s", vars={"names": ["first"]}))
+    for event_id in "ab":
+        append(store, runtime, event_id)
+        turn(store, runtime)
+    assert seen == [["first"], ["first"]]
+
+
+@pytest.mark.promise("E34")
+def test_a_turn_that_was_held_up_asks_again_what_the_rule_is(harness: Harness) -> None:
+    runs: list[str] = []
+    store, runtime = harness.acme, harness.runtime({"bot": lambda run: runs.append(run.effect_id)})
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+
+    def slow() -> None:
+        store.subscriptions.set_enabled("s", enabled=False)
+        harness.advance(runtime.limits.slice_time)
+
+    held_up = FaultyStore(harness.store, Fault("progress.commit", When.AFTER, error=None, then=slow))
+    turn(held_up.tenant(ACME), runtime)
+    assert runs == []
+    assert rows_of(harness, ACME)["a|s"]["outcome"] == "subscription_disabled"
+
+
+@pytest.mark.promise("E41", "C05")
+def test_a_turn_of_a_worker_that_stops_claims_nothing(harness: Harness) -> None:
+    store, runtime = harness.acme, harness.runtime(BOT)
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+    report = turn(store, replace(runtime, stopping=lambda: True))
+    assert report.worked is None
+    assert [(row["state"], row["claims"]) for row in rows_of(harness, ACME).values()] == [("pending", 0)]

@@ -10,10 +10,10 @@ from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from outbox_core.adapters.mongo.documents import StoredDocument, Whole, why_invalid
-from outbox_core.adapters.mongo.errors import translated
+from outbox_core.adapters.mongo.errors import DUPLICATE_KEY, translated
 from outbox_core.adapters.mongo.inserts import insert_all
 from outbox_core.adapters.mongo.slots import holds, replacement, slots_of, taking
-from outbox_core.domain.errors import InvariantError
+from outbox_core.domain.errors import InvariantError, TransientError
 from outbox_core.domain.identity import join_key
 from outbox_core.domain.poison import Poison
 from outbox_core.domain.sequence import Mark
@@ -132,7 +132,8 @@ class MongoDrainProgress:
                 update["$push"] = {"journal": document}
                 update["$inc"]["journal_items"] = items
             else:
-                self._move_to_journal()
+                if not self._move_to_journal(read):
+                    return False
                 values |= {"journal": [document], "journal_items": items}
         held: list[dict[str, Any]] = []
         if slot is not None and slot.hold:
@@ -148,17 +149,22 @@ class MongoDrainProgress:
             )
         return moved.modified_count == 1
 
-    def _move_to_journal(self) -> None:
+    def _move_to_journal(self, read: Cursor) -> bool:
         """Copy the entries that stand on the cursor to the journal; the move of the cursor then leaves them out.
 
-        Another drain that notes one down meanwhile moves the cursor: then this one's does not, and leaves nothing out.
+        False where a majority does not hold the cursor as it was read: it has moved on, or has yet to be replicated.
         """
+        as_read = {"_id": self._tenant, "seq": _as_read(read.seq), "rev": _as_read(read.rev)}
         with translated():
-            found = self._cursors.find_one({"_id": self._tenant}, {"journal": 1}) or {}
+            found = self._cursors.find_one(as_read, {"journal": 1})
+        if found is None:
+            return False
         entries = [entry for entry in found.get("journal", ()) if isinstance(entry, dict)]
-        if entries:
-            # A copy that is there already is that of a move that was cut short.
-            insert_all(self._journal, entries)
+        # A copy that is there already is that of a move that was cut short.
+        refused = [one for one in insert_all(self._journal, entries) if one.code != DUPLICATE_KEY] if entries else []
+        if refused:
+            raise TransientError(f"the journal of {self._tenant} does not take an entry: {refused[0].reason}")
+        return True
 
     def _read(self) -> dict[str, Any] | None:
         with translated():

@@ -162,8 +162,8 @@ def _horizon_document(horizon: Horizon) -> dict[str, Any]:
 def _known(stored: bytes) -> Subscription | str:
     """Return what these bytes say, decoded once: a drain reads every rule for each batch, and few have changed.
 
-    The bytes are the whole key, so nothing older than what was just read can come of it. A drain hands no `vars` on;
-    where a bot gets them, which may change what it is given, the rule is decoded for it.
+    The bytes are the whole key, so nothing older than what was just read can come of it. A bot may change the `vars`
+    that it is given: a slice has the rule decoded for it, and a turn copies them.
     """
     return _to_subscription(RawBSONDocument(stored))
 
