@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from outbox_core.application.decide_batch import decide_batch
 from outbox_core.application.leave_slot import leave_slot
@@ -33,10 +33,6 @@ _log = logging.getLogger("outbox.drain")
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
 _FILL_CHUNK = 1_000
-
-
-class _Hint(Protocol):
-    def __call__(self, tenant_id: str, token: str | None = None) -> bool: ...
 
 
 class Step(Enum):
@@ -84,11 +80,10 @@ def drain_into(
         rows += look.rows
         moved = moved or look.step in {Step.ADVANCED, Step.CAUGHT_UP}
         over = full or look.step is Step.BLOCKED or runtime.clock.monotonic() >= ends or runtime.stopping()
-        go_on = runtime.hints.drain if newborn is None else runtime.hints.turn
         if look.step is Step.CAUGHT_UP:
-            entered = _clear(store, runtime, look.reached_seq, go_on, over=over)
+            entered = _clear(store, runtime, look.reached_seq, over=over)
         elif over:
-            _hand_on(store, slot, look.step, go_on, moved=moved)
+            _hand_on(store, runtime, slot, look.step, moved=moved)
             entered = None
         else:
             entered = _again(store, runtime, slot, 0.0 if look.step is Step.ADVANCED else pause)
@@ -103,9 +98,7 @@ def _again(store: TenantStore, runtime: Runtime, slot: str, pause: float) -> tup
         return store.progress.load(), slot
 
 
-def _clear(
-    store: TenantStore, runtime: Runtime, reached_seq: int, go_on: _Hint, *, over: bool
-) -> tuple[Cursor, str] | None:
+def _clear(store: TenantStore, runtime: Runtime, reached_seq: int, *, over: bool) -> tuple[Cursor, str] | None:
     """Clear the undrained flag; enter again where more was given out meanwhile.
 
     The slot is free already: an append after the clearing hints, and its drain must find it so.
@@ -115,18 +108,21 @@ def _clear(
     if not over:
         return store.progress.enter(None, runtime.limits.slot_hold)
     # The flag stays set, so no append hints: one that is under way just now would wait for a tick.
-    go_on(store.tenant_id)
+    runtime.hints.turn(store.tenant_id)
     return None
 
 
-def _hand_on(store: TenantStore, slot: str, step: Step, go_on: _Hint, *, moved: bool) -> None:
-    """Let the next one go on at the tail of the queue, in the same slot; one that got nowhere leaves it to the tick."""
-    if step is Step.ADVANCED and go_on(store.tenant_id, slot):
+def _hand_on(store: TenantStore, runtime: Runtime, slot: str, step: Step, *, moved: bool) -> None:
+    """Let a turn go on at the tail of the queue, in the same slot; one that got nowhere leaves it to the tick.
+
+    A turn, whoever hands on: it lasts for one batch, where a drain goes on for a second and leaves rows for slices.
+    """
+    if step is Step.ADVANCED and runtime.hints.turn(store.tenant_id, slot):
         return
     leave_slot(store, Lane.DRAIN, slot)
     if moved and step in {Step.WAITING, Step.AGAIN}:
         # As in _clear; but a hole that no look got past stays for its grace.
-        go_on(store.tenant_id)
+        runtime.hints.turn(store.tenant_id)
 
 
 @contextmanager

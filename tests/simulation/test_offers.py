@@ -67,7 +67,7 @@ def test_a_drain_that_must_end_as_more_is_appended_hints_for_it(harness: Harness
         return store.log.clear_undrained(reached_seq)
 
     assert drain(with_calls(store, "log", clear_undrained=append_then_clear), runtime).reached_seq == 1
-    assert harness.hints.sent == [("drain", ACME, None)]
+    assert harness.hints.sent == [("turn", ACME, None)]
 
 
 @pytest.mark.promise("E13")
@@ -114,7 +114,7 @@ def test_a_drain_that_must_end_goes_on_at_the_tail_of_the_queue_with_its_slot(ha
     append(store, runtime, "a", "b", "c")
     assert drain(store, runtime).step is Step.ADVANCED
     kind, tenant, token = harness.hints.sent[-1]
-    assert (kind, tenant) == ("drain", ACME)
+    assert (kind, tenant) == ("turn", ACME)
     assert token is not None
     assert drain_tenant(store, runtime) is None
     next_one = drain_tenant(store, runtime, token)
