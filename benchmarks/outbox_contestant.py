@@ -86,7 +86,8 @@ class OutboxContestant:
         return Facts(
             version=f"this tree; MongoDB {mongod_version(cache)}, pymongo {pymongo.version},"
             f" Celery {celery.__version__}, Python {platform.python_version()}",
-            durability="every write w: majority and journaled, on a replica set of one; the broker keeps nothing",
+            durability="every write w: majority and journaled but for slots, which nothing hangs on, on a replica set"
+            " of one; the broker keeps nothing",
             batching=f"appended by {CHUNK:,} at once; drained by {limits.event_batch}, claimed by {limits.claim_batch}",
             notes=f"{self.tenants} tenant{'s' if self.tenants > 1 else ''}{'' if self.hints else ', no hints'}",
         )
