@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from outbox_core.application.known import Known, may_be_made_again
@@ -79,7 +80,10 @@ class Newborn:
             return batch.rows
         held = {row.effect_id: row.held_by(self._hold) for row in chosen}
         self._held |= held
-        self._claim = self._claim or self._claim_of((), now)
+        self._stamp = now
+        # The worker's idea of the server's time must not run ahead of it: the cursor was read at the latest just now.
+        since_read = self._runtime.clock.monotonic() - self._read_at
+        self._claim = self._claim or self._claim_of((), now - timedelta(seconds=since_read))
         launched = {row.sub_id for row in chosen}
         # All that were held stay known: a batch that is decided again, shorter, leaves rows behind that are made. What
         # a bot is given is its own: it may change it, and the store's copy of a rule is every turn's.
@@ -100,9 +104,8 @@ class Newborn:
     def born(self, new_ids: Collection[str]) -> bool:
         """Note which rows are new: they alone are ours; say whether every new one is."""
         if self._claim is not None:
-            now = self._claim.claimed_at
-            ours = tuple(row.claimed(now) for key, row in self._held.items() if key in new_ids)
-            self._claim = self._claim_of(ours, now)
+            ours = tuple(row.claimed(self._stamp) for key, row in self._held.items() if key in new_ids)
+            self._claim = self._claim_of(ours, self._claim.claimed_at)
         return self._held.keys() >= set(new_ids)
 
     def give_back(self) -> None:

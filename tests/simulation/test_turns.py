@@ -333,3 +333,18 @@ def test_a_turn_of_a_worker_that_stops_claims_nothing(harness: Harness) -> None:
     report = turn(store, replace(runtime, stopping=lambda: True))
     assert report.worked is None
     assert [(row["state"], row["claims"]) for row in rows_of(harness, ACME).values()] == [("pending", 0)]
+
+
+@pytest.mark.promise("E31")
+def test_a_turn_whose_cursor_came_late_ends_no_run_later_than_the_server_does(harness: Harness) -> None:
+    store, runtime = harness.acme, harness.runtime(BOT)
+    add_subscription(store, subscription("s"))
+    append(store, runtime, "a")
+
+    def pass_time() -> None:
+        harness.advance(timedelta(seconds=5))
+
+    slow = FaultyStore(harness.store, Fault("progress.enter", When.BEFORE, error=None, then=pass_time))
+    turn(slow.tenant(ACME), runtime)
+    (row,), (run,) = harness.raw("trigger_effects"), harness.raw("runs")
+    assert row["created_at"] <= run["started_at"] <= run["finished_at"] <= row["done_at"]
