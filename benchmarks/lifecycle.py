@@ -18,9 +18,7 @@ import platform
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,7 +31,7 @@ import psutil
 from pymongo import monitoring
 from pymongo.read_concern import ReadConcern
 
-from benchmarks.measuring import commands
+from benchmarks.measuring import SentCommands, commands
 from outbox_core import LifecycleConsumer, Outbox
 from outbox_core.adapters.mongo.client import DURABLE, connect
 from outbox_core.adapters.mongo.consumer_rows import CURSORS
@@ -64,26 +62,7 @@ _READY = timedelta(seconds=60)
 _SEEN_WITHIN_S = 180.0
 
 
-class Commands(monitoring.CommandListener):
-    """Counts what this process's drivers send."""
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        """Count it."""
-        with self._lock:
-            self.sent[event.command_name] += 1
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        """Nothing more to count."""
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        """Nothing more to count."""
-
-
-COMMANDS = Commands()
+COMMANDS = SentCommands()
 
 
 def measured(work: Callable[..., object], *given: object) -> tuple[float, int]:

@@ -49,8 +49,8 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return total
 
 
-class _Own(monitoring.CommandListener):
-    """Counts what the observer itself sends."""
+class SentCommands(monitoring.CommandListener):
+    """Counts what the clients send that it listens to."""
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
@@ -94,7 +94,7 @@ class MongoObserver:
     """Asks a mongod what it does, over a connection of its own; what it asks itself is not counted."""
 
     def __init__(self, url: str, database: str) -> None:
-        self._own = _Own()
+        self._own = SentCommands()
         self._client: MongoClient[dict[str, Any]] = MongoClient(url, event_listeners=[self._own])
         # What is not on a majority yet is not done yet.
         self.database: Database[dict[str, Any]] = self._client.get_database(

@@ -333,30 +333,15 @@ class Outbox:
 
     def drain_tenant(self, tenant: object, token: object = None) -> DrainReport | None:
         """Drain one tenant for about a second; None where the message lied, or its slot is not held."""
-        message = self._checked("drain_tenant", tenant, token)
-        if message is None:
-            return None
-        store, slot = message
-        with _told(f"a drain of tenant {store.tenant_id}"):
-            return drain_tenant(store, self.runtime, slot)
+        return self._worked("drain_tenant", "a drain", drain_tenant, tenant, token)
 
     def run_turn(self, tenant: object, token: object = None) -> TurnReport | None:
         """Drain one tenant until there are new rows, and run them; None as with `drain_tenant`."""
-        message = self._checked("run_turn", tenant, token)
-        if message is None:
-            return None
-        store, slot = message
-        with _told(f"a turn of tenant {store.tenant_id}"):
-            return run_turn(store, self.runtime, slot)
+        return self._worked("run_turn", "a turn", run_turn, tenant, token)
 
     def run_slice(self, tenant: object, token: object = None) -> SliceReport | None:
         """Claim, run and settle one tenant's due rows for about a second; None where the message lied."""
-        message = self._checked("run_slice", tenant, token)
-        if message is None:
-            return None
-        store, slot = message
-        with _told(f"a slice of tenant {store.tenant_id}"):
-            return run_slice(store, self.runtime, slot)
+        return self._worked("run_slice", "a slice", run_slice, tenant, token)
 
     def consumers_tick(self) -> None:
         """Offer a poll to every consumer that is due and has something to do."""
@@ -390,6 +375,21 @@ class Outbox:
         if report.more:
             self._offers.poll(store.tenant_id, known.consumer_id)
         return report
+
+    def _worked(
+        self,
+        task: str,
+        said: str,
+        work: Callable[[TenantStore, Runtime, str | None], _T | None],
+        tenant: object,
+        token: object,
+    ) -> _T | None:
+        message = self._checked(task, tenant, token)
+        if message is None:
+            return None
+        store, slot = message
+        with _told(f"{said} of tenant {store.tenant_id}"):
+            return work(store, self.runtime, slot)
 
     def _checked(self, task: str, tenant: object, token: object) -> tuple[TenantStore, str | None] | None:
         try:

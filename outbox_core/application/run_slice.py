@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from outbox_core.application.enter_slot import enter_slot
 from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.offer_slice import offer_slice
 from outbox_core.application.work_claim import SliceReport, work_claim
@@ -13,6 +13,8 @@ from outbox_core.domain.errors import TransientError
 from outbox_core.ports.slots import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from outbox_core.ports.runtime import Runtime
     from outbox_core.ports.store import TenantStore
 
@@ -26,22 +28,27 @@ def run_slice(store: TenantStore, runtime: Runtime, token: str | None = None) ->
     slice puts itself back at the tail of the queue, with its slot. Raises TransientError where the store does not
     answer; what was claimed is released, or comes back with its lease.
     """
-    hold = runtime.limits.slot_hold
-    slot = enter_slot(store, Lane.SLICE, token, hold)
+    slots, hold = store.slots, runtime.limits.slot_hold
+    slot = slots.take(Lane.SLICE, hold) if token is None else slots.rotate(Lane.SLICE, token, hold)
     if slot is None:
         return None
     report = SliceReport()
-    try:
+    with slice_in(store, runtime, slot, report):
         _work(store, runtime, slot, report)
-    except BaseException:
-        leave_slot(store, Lane.SLICE, slot)
-        raise
-    end_slice(store, runtime, slot, report)
     return report
 
 
-def end_slice(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> None:
-    """Put the slice back at the tail of the queue where rows are still due, else leave its slot."""
+@contextmanager
+def slice_in(store: TenantStore, runtime: Runtime, slot: str, report: SliceReport) -> Iterator[None]:
+    """Hold a slot for the block; at its end put the slice back at the tail of the queue where rows are still due.
+
+    Else, and where the block raises, the slot is left.
+    """
+    try:
+        yield
+    except BaseException:
+        leave_slot(store, Lane.SLICE, slot)
+        raise
     goes_on = report.more and store.slots.extend(Lane.SLICE, slot, runtime.limits.slot_hold)
     if goes_on and runtime.hints.slice(store.tenant_id, slot):
         return

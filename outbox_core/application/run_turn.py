@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outbox_core.application.drain_tenant import drain_into
-from outbox_core.application.leave_slot import leave_slot
 from outbox_core.application.newborn import Newborn
-from outbox_core.application.run_slice import end_slice
+from outbox_core.application.run_slice import slice_in
 from outbox_core.application.work_claim import SliceReport, work_claim
-from outbox_core.ports.slots import Lane
 
 if TYPE_CHECKING:
     from outbox_core.application.drain_tenant import DrainReport
@@ -47,11 +45,7 @@ def run_turn(store: TenantStore, runtime: Runtime, token: str | None = None) -> 
     slot, claim, known = newborn.in_hand
     report = SliceReport(claimed=len(claim.effects))
     slice_ends = runtime.clock.monotonic() + runtime.limits.slice_time.total_seconds()
-    try:
+    with slice_in(store, runtime, slot, report):
         if claim.effects:
             work_claim(store, runtime, slot, claim, report, slice_ends=slice_ends, known=known)
-    except BaseException:
-        leave_slot(store, Lane.SLICE, slot)
-        raise
-    end_slice(store, runtime, slot, report)
     return TurnReport(drained, report)

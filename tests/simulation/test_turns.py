@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from tests.harness.faults import Death, Fault, FaultyStore, When, transient_at
 from tests.simulation.play import append, cursor_of, rows_of, run_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from outbox_core.application.run_turn import TurnReport
     from outbox_core.application.work_claim import SliceReport
     from outbox_core.ports.runtime import Runtime
@@ -43,6 +46,16 @@ def worked(report: TurnReport) -> SliceReport:
     """Return the slice of a turn that had rows."""
     assert report.worked is not None
     return report.worked
+
+
+@contextmanager
+def rows_must(harness: MongoHarness, validator: dict[str, Any]) -> Iterator[None]:
+    """Let the store refuse for good what does not hold this."""
+    harness.database.command("collMod", "trigger_effects", validator=validator)
+    try:
+        yield
+    finally:
+        harness.database.command("collMod", "trigger_effects", validator={})
 
 
 @pytest.mark.promise("E12", "E25")
@@ -238,13 +251,8 @@ def test_what_is_made_beside_a_refused_row_is_run_by_the_turn_that_made_it(mongo
     for name in ("good", "refused"):
         add_subscription(store, subscription(name))
     append(store, runtime, "a", "b")
-    collection = mongo_harness.database["trigger_effects"]
-    rule = {"$or": [{"sub_id": {"$ne": "refused"}}, {"event_id": {"$ne": "b"}}]}
-    collection.database.command("collMod", collection.name, validator=rule)
-    try:
+    with rows_must(mongo_harness, {"$or": [{"sub_id": {"$ne": "refused"}}, {"event_id": {"$ne": "b"}}]}):
         report = turn(store, runtime)
-    finally:
-        collection.database.command("collMod", collection.name, validator={})
     assert sorted(runs) == ["acme|a|good", "acme|a|refused", "acme|b|good"]
     assert worked(report).settled == 3
     live = [row for row in mongo_harness.raw("trigger_effects") if row["state"] in {"pending", "claimed"}]
@@ -282,12 +290,8 @@ def test_a_row_left_by_a_batch_that_was_cut_is_run_under_the_rule_that_it_is_owe
         add_subscription(store, subscription(name, types=(f"type-{name}",)))
     for name in "abc":
         append(store, runtime, name, type=f"type-{name}")
-    collection = mongo_harness.database["trigger_effects"]
-    collection.database.command("collMod", collection.name, validator={"event_id": {"$ne": "b"}})
-    try:
+    with rows_must(mongo_harness, {"event_id": {"$ne": "b"}}):
         turn(store, runtime)
-    finally:
-        collection.database.command("collMod", collection.name, validator={})
     assert sorted(runs) == ["acme|a|a", "acme|c|c"]
     assert {row["outcome"] for row in mongo_harness.raw("trigger_effects")} == {"delivered"}
     assert cursor_of(mongo_harness, ACME) == 1
